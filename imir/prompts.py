@@ -1,0 +1,170 @@
+"""Prompts and their symmetric images, as one pytree.
+
+Shapes: `n` tokens of a prompt. A place is an element `block * K + offset` of the position
+relation (rings of K places, one per slot), just as a token is an element of the token relations.
+"""
+
+from functools import partial
+from itertools import permutations, product
+from math import factorial, perm
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from imir.relations import Relation
+
+
+class Prompts(eqx.Module):
+    """A weighted list of prompts: `E[f] = Σ weight · f(prompt)`.
+
+    `tokens` are elements of the token configuration; `block` and `offset` are the slot and the
+    place on its ring (index in the block, up to a rotation); `target` is the token to predict.
+    """
+
+    tokens: Int[Array, "*batch n"]
+    block: Int[Array, "*batch n"]
+    offset: Int[Array, "*batch n"]
+    target: Int[Array, "*batch"]
+    weight: Float[Array, "*batch"]
+
+    def __len__(self) -> int:
+        return self.tokens.shape[0]
+
+    @property
+    def length(self) -> int:
+        """Number of tokens in a prompt."""
+        return self.tokens.shape[-1]
+
+
+def uniform(prompts: Prompts) -> Prompts:
+    """The same prompts with equal weights that sum to one."""
+    weight = jnp.full(prompts.weight.shape, 1.0 / prompts.weight.size)
+    return eqx.tree_at(lambda p: p.weight, prompts, weight)
+
+
+def distinct(key: Key[Array, ""], below: int, count: int) -> Int[Array, " count"]:
+    """`count` different integers below `below`, uniformly ordered (Floyd's algorithm, O(count²)).
+
+    Never materialises `below` integers, so vocabularies of any size cost the same.
+    """
+    choose, shuffle = jax.random.split(key)
+    draws = jax.random.randint(choose, (count,), 0, jnp.arange(below - count, below) + 1)
+
+    def pick(chosen, i):
+        value = jnp.where(jnp.any(chosen == draws[i]), below - count + i, draws[i])
+        return chosen.at[i].set(value), None
+
+    chosen, _ = jax.lax.scan(pick, jnp.full(count, -1), jnp.arange(count))
+    return jax.random.permutation(shuffle, chosen)
+
+
+def _apply(elements: Int[Array, " n"], first: int, relation: Relation, copies, turns):
+    """Send (copy, role) to (copies[copy], turns[copy](role)) within one relation."""
+    m = relation.motif.size
+    automorphisms = jnp.asarray(relation.motif.automorphisms)
+    inside = (elements >= first) & (elements < first + relation.size)
+    copy, role = jnp.clip((elements - first) // m, 0, copies.shape[0] - 1), (elements - first) % m
+    image = first + copies[copy] * m + automorphisms[turns[copy], role]
+    return jnp.where(inside, image, elements)
+
+
+def random_image(
+    key: Key[Array, ""], prompts: Prompts, tokens: tuple[Relation, ...], positions: Relation
+) -> Prompts:
+    """Each prompt under a random symmetry of its own: fresh copies, slots and rotations.
+
+    Expects canonical prompts, whose copies are numbered from zero in each relation.
+    """
+    keys = jax.random.split(key, len(prompts))
+    return jax.vmap(partial(_random_image, tokens=tokens, positions=positions))(keys, prompts)
+
+
+def _random_image(key, prompt: Prompts, tokens, positions) -> Prompts:
+    both = jnp.append(prompt.tokens, prompt.target)
+    first = 0
+    for relation in tokens:
+        key, use = jax.random.split(key)
+        both = _apply(both, first, relation, *_random_symmetry(use, relation, both.shape[0]))
+        first += relation.size
+    K = positions.motif.size
+    symmetry = _random_symmetry(key, positions, prompt.tokens.shape[0])
+    place = _apply(prompt.block * K + prompt.offset, 0, positions, *symmetry)
+    return Prompts(both[:-1], place // K, place % K, both[-1], prompt.weight)
+
+
+def _random_symmetry(key, relation: Relation, most: int):
+    """Images of the first copies (at most `most` of them) and an automorphism for each."""
+    choose, turn = jax.random.split(key)
+    used = min(relation.copies, most)
+    turns = jax.random.randint(turn, (used,), 0, len(relation.motif.automorphisms))
+    return distinct(choose, relation.copies, used), turns
+
+
+def orbit_size(relation: Relation, used: int) -> int:
+    """Number of images of `used` copies of a relation."""
+    return perm(relation.copies, used) * len(relation.motif.automorphisms) ** used
+
+
+def symmetries(relation: Relation, used: int, whole: bool) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Symmetries (copies, turns) of the first `used` copies of a relation.
+
+    `whole=True`: the whole group's images. `whole=False`: a smallest part of them that treats any
+    two elements as the whole does, so that averages of anything bilinear in two elements, such as
+    a gradient, agree exactly: the affine maps of a field are sharply two-transitive on the copies,
+    and a linear code makes the turns of any two copies uniform and independent.
+    """
+    p, turns = relation.copies, len(relation.motif.automorphisms)
+    maps = list(permutations(range(p), used))
+    if not whole and _is_prime(p) and p * (p - 1) < len(maps):
+        maps = [tuple((a * x + b) % p for x in range(used)) for a in range(1, p) for b in range(p)]
+    rows = list(product(range(turns), repeat=used))
+    if not whole and _is_prime(turns) and relation.motif.is_cycle:
+        rows = _code(turns, used)
+    return [(np.array(m), np.array(r)) for m in maps for r in rows]
+
+
+def _code(p: int, columns: int) -> list[tuple[int, ...]]:
+    """Orthogonal array of strength two over the field of p elements: linear, by its columns."""
+    k = 1
+    while (p**k - 1) // (p - 1) < columns:
+        k += 1
+    points = [v for v in product(range(p), repeat=k) if any(v) and next(filter(None, v)) == 1]
+    generator = np.array(points[:columns]).reshape(columns, k).T
+    return [tuple(np.array(v) @ generator % p) for v in product(range(p), repeat=k)]
+
+
+def _is_prime(p: int) -> bool:
+    return p > 1 and (factorial(p - 1) + 1) % p == 0
+
+
+def orbit(
+    prompt: Prompts, tokens: tuple[Relation, ...], positions: Relation, whole: bool
+) -> Prompts:
+    """All images of one canonical prompt under the task's symmetries, equally weighted."""
+    K, n = positions.motif.size, prompt.tokens.shape[-1]
+    both, first = jnp.append(prompt.tokens, prompt.target)[None], 0
+    for relation in tokens:
+        inside = [int(t) for t in both[0] if first <= t < first + relation.size]
+        used = max(((t - first) // relation.motif.size for t in inside), default=-1) + 1
+        both = _images(both, first, relation, used, whole)
+        first += relation.size
+    place = (prompt.block * K + prompt.offset)[None]
+    place = _images(place, 0, positions, int(prompt.block.max()) + 1, whole)
+    a, b = (x.ravel() for x in np.mgrid[: len(both), : len(place)])
+    both, place = both[a], place[b]
+    images = Prompts(both[:, :n], place // K, place % K, both[:, n], jnp.ones(len(both)))
+    return uniform(images)
+
+
+def _images(elements, first: int, relation: Relation, used: int, whole: bool):
+    if used == 0:
+        return elements
+    copies, turns = map(jnp.array, zip(*symmetries(relation, used, whole), strict=True))
+    def image(c, t):
+        return jax.vmap(lambda row: _apply(row, first, relation, c, t))(elements)
+
+    images = jax.vmap(image)
+    return images(copies, turns).reshape(-1, elements.shape[-1])

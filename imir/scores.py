@@ -1,0 +1,76 @@
+"""ICL and IWL scores: what a run has learned, when, and the regime that they add up to.
+
+- ICL: mean probability of the right answer where only the context tells it: a rare query whose
+  relevant block is present (without a rare class: a common one that is bound to a token other
+  than its associate). Best possible: 1.
+- IWL: mean probability of the associate on a common query whose relevant block is absent. Best
+  possible: (1 − q)^h for an answer h associations away.
+
+A score has *emerged* once it exceeds half of the best possible. Under squared error the right
+answer's logit, an estimate of the same probability, takes its place.
+"""
+
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from dataclasses import replace
+from jaxtyping import Array, Float, Key
+
+from imir.population import Loss, Population, exact, fixed_sample, mean_score
+from imir.tasks.outcomes import Question
+from imir.tasks.task import Task
+from imir.ties import Tie
+
+Regime = Literal["neither", "ICL", "IWL", "both"]
+REGIMES: tuple[Regime, ...] = ("neither", "ICL", "IWL", "both")
+
+
+class Probes(eqx.Module):
+    """The prompts behind the two scores (`None` where a task has no such query), and the bests."""
+
+    icl: Population | None
+    iwl: Population | None
+    icl_best: Float[Array, ""]
+    iwl_best: Float[Array, ""]
+
+
+def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""], limit: int = 20_000) -> Probes:
+    """Exact probes where their prompts can be listed, else samples of `size` prompts."""
+    common = [r.name for r in task.classes if r.name != "rare"]
+    rare = [r.name for r in task.classes if r.name == "rare"]
+    q = min(task.unlinked)
+    present = replace(task, context_fraction=1.0)
+    absent = replace(task, context_fraction=0.0)
+    asked = Question(True, rare[0]) if rare else Question(True, common[0], linked=False)
+    known = rare or task.variability > 0
+    icl = _probe(tie, present, asked, size, key, limit) if known else None
+    iwl = (
+        _probe(tie, absent, Question(False, common[0], True), size, key, limit) if common else None
+    )
+    best = (1 - q) ** task.template.hops
+    return Probes(icl, iwl, jnp.asarray(1.0), jnp.asarray(best))
+
+
+def _probe(tie, task, question, size, key, limit) -> Population:
+    try:
+        return exact(tie, task, question, limit)
+    except ValueError:
+        return fixed_sample(tie, task, size, key, question)
+
+
+def scores(
+    found: Probes, coordinates: Float[Array, " C"], loss: Loss
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """(ICL, IWL) at these coordinates; NaN where the task has no such query."""
+    pair = [
+        jnp.nan if p is None else mean_score(p.tie, coordinates, p.at(), loss)
+        for p in (found.icl, found.iwl)
+    ]
+    return jnp.asarray(pair[0]), jnp.asarray(pair[1])
+
+
+def regime(icl: Float[Array, "*c"], iwl: Float[Array, "*c"], found: Probes) -> Array:
+    """Index into `REGIMES` of final scores."""
+    return (icl > found.icl_best / 2) + 2 * (iwl > found.iwl_best / 2)

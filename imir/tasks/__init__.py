@@ -1,0 +1,1 @@
+"""Block-list tasks: template language, data statistics, sampling and exact enumeration."""
