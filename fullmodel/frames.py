@@ -10,9 +10,10 @@ Shapes: `V` tokens, `places` = slots times ring places, `N` = V + places, `L` la
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from imir.basis import Basis
+from imir.relations import Configuration
 
 
 class Frame(eqx.Module):
@@ -48,17 +49,23 @@ def _embeddings(basis: Basis) -> Float[np.ndarray, "N N"]:
     if basis.frame == "onehot":
         return identity
     together = _together(basis)
-    return identity - together / together.sum(axis=1)
+    return identity - together / together.sum(axis=0)
 
 
-def _together(basis: Basis) -> Float[np.ndarray, "N N"]:
-    """1 for two tokens of one orbit, and for two places of one ring."""
-    copy, node = map(np.asarray, basis.configuration.locate(jnp.arange(basis.configuration.size)))
+def _together(basis: Basis) -> Bool[np.ndarray, "N N"]:
+    """Two tokens of one orbit, or two places of one ring."""
+    copy, node = elements(basis.configuration)
     orbit = basis.configuration.orbit_of_node[node]
-    place = orbit == basis.configuration.orbit_of_node[-1]
-    group = np.where(place, copy, -1)
-    pairs = [x[:, None] == x for x in (orbit, group)]
-    return np.logical_and(*pairs).astype(float)
+    ring = np.where(orbit == orbit[-1], copy, -1)
+    return (orbit[:, None] == orbit) & (ring[:, None] == ring)
+
+
+def elements(configuration: Configuration) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
+    """Copy (numbered across relations) and node of every element, without a device."""
+    sizes = [(i, r.motif.size, r.copies) for i, r in enumerate(configuration.relations)]
+    nodes = [np.tile(configuration.node(i, 0) + np.arange(m), n) for i, m, n in sizes]
+    copies = np.repeat([m for _, m, _ in sizes], [n for _, _, n in sizes])
+    return np.repeat(np.arange(len(copies)), copies), np.concatenate(nodes)
 
 
 def _output_values(basis: Basis) -> Float[np.ndarray, "L H d d"]:

@@ -81,11 +81,11 @@ def _layer(
     """The residual stream after a layer, in the wanted rows."""
     n = X.shape[1]
     causal = jnp.tril(jnp.ones((n, n), bool))[rows]
-    queries = jnp.einsum("pid,hde->phie", X[:, rows], W)
-    scores = jnp.einsum("phie,pje->phij", queries, X)
-    A = jax.nn.softmax(jnp.where(causal, scores, -jnp.inf), axis=-1)
-    read = jnp.einsum("phij,pje->phie", A, X)
-    return X[:, rows] + jnp.einsum("phie,hde->pid", read, V)
+    queries = jnp.einsum("pid,hde->pihe", X[:, rows], W)
+    scores = jnp.einsum("pihe,pje->pihj", queries, X)
+    A = jax.nn.softmax(jnp.where(causal[:, None], scores, -jnp.inf), axis=-1)
+    read = jnp.einsum("pihj,pje->pihe", A, X)
+    return X[:, rows] + jnp.einsum("pihe,hde->pid", read, V)
 
 
 def cross_entropy(logits: Float[Array, "P V"], target: Int[Array, " P"]) -> Float[Array, " P"]:

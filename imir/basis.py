@@ -136,9 +136,7 @@ class Basis:
 
     def _within_tokens(self) -> list[int]:
         orbitals = self.configuration.orbitals
-        return [
-            o for o, S in enumerate(orbitals) if S.same and not self._is_position(S.source)
-        ]
+        return [o for o, S in enumerate(orbitals) if S.same and not self._is_position(S.source)]
 
     def _is_position(self, orbit: int) -> bool:
         return orbit == self.configuration.orbit_of_node[-1]

@@ -24,12 +24,16 @@ def canonical(task: Task) -> Tie:
     """
     basis = basis_of(task, layers=2, heads=1, frame="onehot")
     letters = task.template.letters
-    step = (letters.index(task.template.answer) - letters.index(task.template.query[-1])) % len(letters)
+    step = (letters.index(task.template.answer) - letters.index(task.template.query[-1])) % len(
+        letters
+    )
     # Rows are predicted tokens: they stand `step` roles after the query, so the query −step after.
     associate = {f"C^{-step % len(letters)}"} | ({"C"} if -step % len(letters) == 1 else set())
     first, second = ((1, 1),), ((2, 1),)
     members = {
-        ALPHA: _find(basis.elements, 1, (), (), {s.name for s in basis.selections if s.shift == 1}, basis),
+        ALPHA: _find(
+            basis.elements, 1, (), (), {s.name for s in basis.selections if s.shift == 1}, basis
+        ),
         BETA: _find(basis.elements, 2, (), first, {"I"}, basis),
         GAMMA: _find(basis.elements, 3, (), second, {"I"}, basis),
         DELTA: _find(basis.elements, 3, (), (), associate, basis),

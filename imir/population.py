@@ -9,7 +9,6 @@ from typing import Literal
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from imir.prompts import Prompts
@@ -62,9 +61,7 @@ class Population(eqx.Module):
 _view = jax.jit(view, static_argnums=0)
 
 
-def exact(
-    tie: Tie, task: Task, question: Question = Question(), limit: int = LIMIT
-) -> Population:
+def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LIMIT) -> Population:
     """All prompts of a task that look different on the submanifold, with their probabilities.
 
     Raises `ValueError`, naming the count, where there are more than `limit`.

@@ -163,6 +163,7 @@ def _images(elements, first: int, relation: Relation, used: int, whole: bool):
     if used == 0:
         return elements
     copies, turns = map(jnp.array, zip(*symmetries(relation, used, whole), strict=True))
+
     def image(c, t):
         return jax.vmap(lambda row: _apply(row, first, relation, c, t))(elements)
 

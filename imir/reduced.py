@@ -97,11 +97,16 @@ def _look(tie: Tie, prompt: Prompts):
     return kernels, answers.reshape(len(counts), -1), counts, target
 
 
-def _sum_kernels(config, values: np.ndarray, parts: list[Int[Array, " n"]]) -> Float[Array, "S n n"]:
+def _sum_kernels(
+    config, values: np.ndarray, parts: list[Int[Array, " n"]]
+) -> Float[Array, "S n n"]:
     """K_S = Σ over the embeddings' parts (token, position) of S on each pair of elements."""
     orbitals = [config.orbital_of(x[:, None], y) for x in parts for y in parts]
-    used = [o for o, (i, j) in zip(orbitals, np.ndindex(len(parts), len(parts)), strict=True)
-            if i == j or _couples(config, values)]
+    used = [
+        o
+        for o, (i, j) in zip(orbitals, np.ndindex(len(parts), len(parts)), strict=True)
+        if i == j or _couples(config, values)
+    ]
     return sum((jnp.asarray(values)[:, o] for o in used[1:]), jnp.asarray(values)[:, used[0]])
 
 
@@ -182,9 +187,13 @@ def _last_rows(tie: Tie, theta, kernels: Float[Array, "S n n"]) -> Float[Array, 
         A_rows = A[:, rows]
         attention = [
             jax.nn.softmax(jnp.where(causal, s, -jnp.inf), axis=-1)
-            for s in (_score(tie, theta, layer, h + 1, kernels, A, rows) for h in range(basis.heads))
+            for s in (
+                _score(tie, theta, layer, h + 1, kernels, A, rows) for h in range(basis.heads)
+            )
         ]
-        deeper = [jnp.concatenate([a[None], jnp.einsum("ij,ujk->uik", a, A[1:])]) for a in attention]
+        deeper = [
+            jnp.concatenate([a[None], jnp.einsum("ij,ujk->uik", a, A[1:])]) for a in attention
+        ]
         A = jnp.concatenate([A_rows, *deeper])
     return A[:, -1]
 

@@ -10,12 +10,11 @@ A score has *emerged* once it exceeds half of the best possible. Under squared e
 answer's logit, an estimate of the same probability, takes its place.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-from dataclasses import replace
 from jaxtyping import Array, Float, Key
 
 from imir.population import Loss, Population, exact, fixed_sample, mean_score
@@ -39,21 +38,28 @@ class Probes(eqx.Module):
 def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""], limit: int = 20_000) -> Probes:
     """Exact probes where their prompts can be listed, else samples of `size` prompts."""
     common = [r.name for r in task.classes if r.name != "rare"]
-    rare = [r.name for r in task.classes if r.name == "rare"]
-    q = min(task.unlinked)
-    present = replace(task, context_fraction=1.0)
-    absent = replace(task, context_fraction=0.0)
-    asked = Question(True, rare[0]) if rare else Question(True, common[0], linked=False)
-    known = rare or task.variability > 0
-    icl = _probe(tie, present, asked, size, key, limit) if known else None
-    iwl = (
-        _probe(tie, absent, Question(False, common[0], True), size, key, limit) if common else None
-    )
-    best = (1 - q) ** task.template.hops
-    return Probes(icl, iwl, jnp.asarray(1.0), jnp.asarray(best))
+    rare = len(common) < len(task.classes)
+    asked = Question(True, "rare") if rare else Question(True, common[0], linked=False)
+    contrary = {} if rare else {"variability": max(task.variability, 1e-9)}
+    icl = _probe(tie, task, {"context_fraction": 1.0, **contrary}, asked, size, key, limit)
+    known = Question(False, common[0], linked=True) if common else None
+    iwl = _probe(tie, task, {"context_fraction": 0.0}, known, size, key, limit)
+    return Probes(icl, iwl, jnp.asarray(1.0), jnp.asarray(best_iwl(task)))
 
 
-def _probe(tie, task, question, size, key, limit) -> Population:
+def best_iwl(task: Task) -> float:
+    """(1 − q)^h, the probability of the associate h associations away."""
+    return (1 - min(task.unlinked)) ** task.template.hops
+
+
+def _probe(tie, task, changes, question, size, key, limit) -> Population | None:
+    """`None` where there is nothing to ask, or too few tokens to ask it."""
+    try:
+        task = replace(task, **changes)
+    except ValueError:
+        return None
+    if question is None:
+        return None
     try:
         return exact(tie, task, question, limit)
     except ValueError:

@@ -89,7 +89,9 @@ class Tie:
             for d, y in zip(copies, nodes, strict=True)
         ]
         others = [
-            (predicted[table[0, x, y]], predicted[table[0, y, x]]) for x in nodes for y in everywhere
+            (predicted[table[0, x, y]], predicted[table[0, y, x]])
+            for x in nodes
+            for y in everywhere
         ]
         absent = [
             sorted(

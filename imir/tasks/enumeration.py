@@ -171,7 +171,9 @@ class _Plan:
         place = np.empty(self.task.blocks, int)
         place[list(order)] = np.arange(self.task.blocks)
         turned = np.array([*shuffle, *[0] * (shape.relevant - len(shuffle))], int)
-        return Outcome(np.array(present), np.array([k.relation for k in kinds]), links, place, turned)
+        return Outcome(
+            np.array(present), np.array([k.relation for k in kinds]), links, place, turned
+        )
 
 
 def _kinds(task: Task, length: int) -> list[Kind]:

@@ -146,7 +146,8 @@ def _group_tokens(task: Task, outcome: Outcome) -> Int[Array, "G W"]:
 def _in_use(shape: Layout, present) -> Bool[Array, " G"]:
     """Stand-ins are used where the relevant blocks are absent, their fresh tokens where present."""
     used_here, used_away = (
-        np.isin(np.arange(len(shape.lengths)), places[..., 0]) for places in (shape.here, shape.away)
+        np.isin(np.arange(len(shape.lengths)), places[..., 0])
+        for places in (shape.here, shape.away)
     )
     used_here[0] = used_away[0] = True
     return jnp.where(present, used_here, used_away)

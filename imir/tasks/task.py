@@ -136,9 +136,7 @@ def _check_ranges(task: Task) -> None:
             raise ValueError(f"Argument `{name}` must lie between 0 and 1, but is {value}.")
     for name in ("blocks", "burstiness"):
         if getattr(task, name) < 1:
-            raise ValueError(
-                f"Argument `{name}` must be at least 1, but is {getattr(task, name)}."
-            )
+            raise ValueError(f"Argument `{name}` must be at least 1, but is {getattr(task, name)}.")
 
 
 def _check_blocks(task: Task) -> None:

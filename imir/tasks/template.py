@@ -37,15 +37,27 @@ class Template:
     def __post_init__(self) -> None:
         for letter in (*self.query, self.answer, *(t for b in self.decoys for t in b.tokens)):
             if letter not in (*self.letters, FRESH):
-                raise ValueError(_must(f"bind every letter in a relevant block, but {letter!r} "
-                                       f"is bound nowhere in {str(self)!r}"))
+                raise ValueError(
+                    _must(
+                        f"bind every letter in a relevant block, but {letter!r} "
+                        f"is bound nowhere in {str(self)!r}"
+                    )
+                )
         if FRESH in (*self.query, self.answer):
-            raise ValueError(_must(f"ask with letters and for a letter, but has {FRESH!r} in the "
-                                   f"query or the answer of {str(self)!r}"))
+            raise ValueError(
+                _must(
+                    f"ask with letters and for a letter, but has {FRESH!r} in the "
+                    f"query or the answer of {str(self)!r}"
+                )
+            )
         if len(self.query) >= self.block_size:
-            raise ValueError(_must(f"have a query shorter than its longest block of "
-                                   f"{self.block_size}, but {' '.join(self.query)!r} has "
-                                   f"{len(self.query)} tokens"))
+            raise ValueError(
+                _must(
+                    f"have a query shorter than its longest block of "
+                    f"{self.block_size}, but {' '.join(self.query)!r} has "
+                    f"{len(self.query)} tokens"
+                )
+            )
 
     @cached_property
     def letters(self) -> tuple[str, ...]:
@@ -64,7 +76,9 @@ class Template:
         return min(abs(place(self.answer) - place(letter)) for letter in self.query)
 
     def __str__(self) -> str:
-        sections = ["; ".join(map(str, blocks)) for blocks in (self.relevant, self.decoys) if blocks]
+        sections = [
+            "; ".join(map(str, blocks)) for blocks in (self.relevant, self.decoys) if blocks
+        ]
         return " | ".join([*sections, f"{' '.join(self.query)} -> {self.answer}"])
 
 
@@ -84,7 +98,9 @@ def parse(text: str) -> Template:
     answer = _tokens(text, _Span(arrow + 2, len(text)))
     if len(answer) != 1:
         raise _unreadable(text, arrow + 2, f"an answer of {len(answer)} tokens instead of one")
-    blocks = [tuple(_block(text, span) for span in _split(text, ";", part)) for part in sections[:-1]]
+    blocks = [
+        tuple(_block(text, span) for span in _split(text, ";", part)) for part in sections[:-1]
+    ]
     return Template(blocks[0], blocks[1] if len(blocks) > 1 else (), query, answer[0])
 
 

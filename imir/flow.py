@@ -1,0 +1,338 @@
+"""Gradient flow and discrete optimisers in coordinates (arXiv 2607.11875, sections 3 and 4).
+
+    φ̇ = −(TᵀGT)⁻¹ ∇_φ L − λφ
+
+is the gradient flow of the full weights with weight decay λ, written in the coordinates of a tie T;
+G is the Gram matrix of the basis. Discrete optimisers receive the same natural gradient.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Key
+
+from imir.population import Loss, Population, mean_loss
+from imir.reduced import View
+from imir.scores import Probes, scores
+from imir.solution import RunFailure, Solution
+from imir.ties import Tie
+
+Clamp = float | Callable[[Float[Array, ""]], Float[Array, ""]]
+Start = float | Mapping[str, float] | Float[Array, " C"]
+
+
+@dataclass(frozen=True)
+class Flow:
+    """How to integrate: loss, end, solver and tolerances, what to save and when to stop.
+
+    `until` in gradient-flow time; `saves` log-spaced times; `stop` ends the run where a score
+    emerges (see `imir.scores`); `clamps` hold coordinates at a number or drive them with a
+    function of time.
+    """
+
+    loss: Loss = "cross_entropy"
+    until: float = 1e6
+    rtol: float = 1e-6
+    atol: float = 1e-9
+    solver: diffrax.AbstractAdaptiveSolver = diffrax.Tsit5()
+    max_steps: int = 4096
+    saves: int = 100
+    stop: Literal["icl", "iwl"] | None = None
+    clamps: tuple[tuple[str, Clamp], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (np.isfinite(self.until) and self.until > 0):
+            raise ValueError(f"Argument `until` must be positive and finite, but is {self.until}.")
+
+
+class Trace(eqx.Module):
+    """Raw result of one integration; times after an early end are infinite."""
+
+    times: Float[Array, " T"]
+    coordinates: Float[Array, "T C"]
+    loss: Float[Array, " T"]
+    icl: Float[Array, " T"]
+    iwl: Float[Array, " T"]
+    end: Float[Array, ""]
+    icl_time: Float[Array, ""]
+    iwl_time: Float[Array, ""]
+    failed: Array
+    stopped: Array
+    steps: Array
+
+
+def start_of(tie: Tie, start: Start) -> Float[Array, " C"]:
+    """Initial coordinates from one number, from names (others zero) or from an array."""
+    if isinstance(start, Mapping):
+        if unknown := [name for name in start if name not in tie.names]:
+            raise ValueError(
+                f"Argument `start` must name coordinates among {', '.join(tie.names[:8])}, "
+                f"but has {unknown[0]!r}."
+            )
+        start = jnp.array([start.get(name, 0.0) for name in tie.names])
+    values = jnp.broadcast_to(jnp.asarray(start, float), (len(tie.names),))
+    if not bool(jnp.all(jnp.isfinite(values))):
+        raise ValueError(f"Argument `start` must be finite, but is {np.asarray(values)}.")
+    return values
+
+
+def check_tolerance(rtol: float) -> None:
+    """Refuse a relative tolerance that the current precision cannot reach."""
+    kind = jnp.asarray(0.0).dtype
+    least = 100 * float(jnp.finfo(kind).eps)
+    if not rtol >= least:
+        raise ValueError(f"Argument `rtol` must be at least {least:.2g} in {kind}, but is {rtol}.")
+
+
+def gradient_flow(
+    population: Population,
+    start: Start,
+    flow: Flow = Flow(),
+    *,
+    probes: Probes | None = None,
+    weight_decay: float = 0.0,
+    metric: Float[Array, "C C"] | None = None,
+) -> Solution:
+    """Integrate the gradient flow of an exact or fixed population.
+
+    `metric` replaces TᵀGT (another metric is another dynamics than the full model's). Raises
+    `ValueError` for arguments that do not fit, `RunFailure` where the solver gives up: its
+    `solution` keeps the run up to that time.
+    """
+    if population.kind == "fresh":
+        raise ValueError("Argument `population` must be exact or fixed for a flow, but is fresh.")
+    if flow.stop and probes is None:
+        raise ValueError(f"Argument `probes` must be given to stop at {flow.stop}, but is None.")
+    check_tolerance(flow.rtol)
+    tie, seen, none = population.tie, population.at(), jnp.asarray(jnp.nan)
+    found = Probes(None, None, none, none) if probes is None else probes
+    G = tie.metric if metric is None else np.asarray(metric)
+    begin = start_of(tie, start)
+    trace = _integrate_one(tie, flow, seen, found, begin, jnp.asarray(weight_decay), inverse(G))
+    solution = _solution(tie, flow, jax.tree.map(np.asarray, trace))
+    if solution.failed:
+        raise RunFailure(f"The solver {solution.outcome}.", solution)
+    return solution
+
+
+def inverse(metric: Float[np.ndarray, "C C"]) -> Float[Array, "C C"]:
+    """(TᵀGT)⁻¹, computed in float64 whatever the precision of the run."""
+    return jnp.asarray(np.linalg.inv(metric))
+
+
+def integrate(
+    tie: Tie,
+    flow: Flow,
+    seen: View,
+    found: Probes,
+    start: Float[Array, " C"],
+    weight_decay: Float[Array, ""],
+    inverse_metric: Float[Array, "C C"],
+) -> Trace:
+    """One run as a pure function; jit and vmap it."""
+
+    def velocity(t, y, args):
+        y = _clamped(tie, flow, t, y)
+        gradient = jax.grad(lambda c: mean_loss(tie, c, seen, flow.loss))(y)
+        free = jnp.array([name not in dict(flow.clamps) for name in tie.names])
+        return jnp.where(free, -inverse_metric @ gradient - weight_decay * y, 0.0)
+
+    def emerged(t, y, args, **_):
+        icl, iwl = scores(found, _clamped(tie, flow, t, y), flow.loss)
+        return icl > found.icl_best / 2 if flow.stop == "icl" else iwl > found.iwl_best / 2
+
+    times = _save_times(flow)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(velocity),
+        flow.solver,
+        0.0,
+        flow.until,
+        None,
+        start,
+        saveat=diffrax.SaveAt(t1=True, dense=True),
+        stepsize_controller=diffrax.PIDController(rtol=flow.rtol, atol=flow.atol),
+        event=diffrax.Event(emerged) if flow.stop else None,
+        max_steps=flow.max_steps,
+        throw=False,
+    )
+    return _trace(tie, flow, seen, found, solution, times)
+
+
+_integrate_one = eqx.filter_jit(integrate)
+
+
+def _save_times(flow: Flow) -> Float[Array, " T"]:
+    return jnp.asarray([0.0, *np.geomspace(flow.until * 1e-6, flow.until, flow.saves - 1)])
+
+
+def _clamped(tie: Tie, flow: Flow, t, y: Float[Array, " C"]) -> Float[Array, " C"]:
+    for name, value in flow.clamps:
+        y = y.at[tie.names.index(name)].set(value(t) if callable(value) else value)
+    return y
+
+
+def _trace(tie: Tie, flow: Flow, seen: View, found: Probes, solution, times) -> Trace:
+    """Coordinates, loss and scores at the saved times and at the end."""
+    end = solution.ts[-1]
+    times = jnp.append(jnp.where(times < end, times, jnp.inf), end)
+
+    def at(t):
+        y = _clamped(tie, flow, t, solution.evaluate(jnp.minimum(t, end)))
+        return y, scores(found, y, flow.loss)
+
+    def report(t):
+        y, (icl, iwl) = at(t)
+        return y, mean_loss(tie, y, seen, flow.loss), icl, iwl
+
+    y, loss, icl, iwl = jax.lax.map(report, times)
+    best = jnp.stack([found.icl_best, found.iwl_best])
+    excess = jnp.stack([icl, iwl], axis=1) - best / 2
+    icl_time, iwl_time = _crossings(lambda t: jnp.stack(at(t)[1]) - best / 2, times, excess)
+    failed = ~diffrax.is_okay(solution.result)
+    stopped = diffrax.is_event(solution.result)
+    steps = solution.stats["num_steps"]
+    return Trace(times, y, loss, icl, iwl, end, icl_time, iwl_time, failed, stopped, steps)
+
+
+def _crossings(
+    excess: Callable, times: Float[Array, " T"], values: Float[Array, "T 2"]
+) -> Float[Array, " 2"]:
+    """First times at which each excess turns positive, by bisection from the saved time before.
+
+    NaN where it never does.
+    """
+    above = (values > 0) & jnp.isfinite(times)[:, None]
+    late = times[jnp.argmax(above, axis=0)]
+    early = jnp.max(jnp.where(times[:, None] < late, times[:, None], 0.0), axis=0)
+
+    def halve(_, ends):
+        middle = 0.5 * (ends[0] + ends[1])
+        beyond = jnp.diagonal(jax.lax.map(excess, middle)) > 0
+        return jnp.where(beyond, ends[0], middle), jnp.where(beyond, middle, ends[1])
+
+    _, crossed = jax.lax.fori_loop(0, 30, halve, (early, late))
+    return jnp.where(jnp.any(above, axis=0), crossed, jnp.nan)
+
+
+def _solution(tie: Tie, flow: Flow, trace: Trace) -> Solution:
+    kept = np.isfinite(trace.times) & np.all(np.isfinite(trace.coordinates), axis=1)
+    outcome = f"emergence of {flow.stop}" if trace.stopped else "finished"
+    if trace.failed:
+        outcome = f"failed at time {float(trace.end):.6g} after {int(trace.steps)} steps"
+    return Solution(
+        tie.names,
+        *(x[kept] for x in (trace.times, trace.coordinates, trace.loss, trace.icl, trace.iwl)),
+        *(None if np.isnan(t) else float(t) for t in (trace.icl_time, trace.iwl_time)),
+        "gradient-flow time",
+        outcome,
+        f"gradient flow ({type(flow.solver).__name__}, rtol {flow.rtol:g})",
+        {"steps": int(trace.steps)},
+    )
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A discrete optimiser, for coordinates and for full weights alike.
+
+    SGD and momentum commute with every frame. Adam acts on single entries, so only coordinates in
+    the one-hot frame, which are the entries of their orbitals, follow it. There its `epsilon`
+    matters: with 1e-3 the full model stays on the manifold, with 1e-8 it multiplies rounding noise
+    in directions whose gradient is exactly zero.
+    """
+
+    name: Literal["sgd", "momentum", "adam"] = "sgd"
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    epsilon: float = 1e-3
+
+    def optax(self) -> optax.GradientTransformation:
+        if self.name == "adam":
+            return optax.adamw(self.learning_rate, eps=self.epsilon, weight_decay=self.weight_decay)
+        momentum = self.momentum if self.name == "momentum" else None
+        decay = optax.add_decayed_weights(self.weight_decay)
+        return optax.chain(decay, optax.sgd(self.learning_rate, momentum))
+
+
+def descend(
+    population: Population,
+    start: Start,
+    optimizer: Optimizer,
+    steps: int,
+    *,
+    loss: Loss = "cross_entropy",
+    probes: Probes | None = None,
+    key: Key[Array, ""] | None = None,
+) -> Solution:
+    """Discrete steps on the natural gradient (TᵀGT)⁻¹ ∇_φ L: the full model's steps in coordinates.
+
+    A fresh population needs a `key`. Raises `ValueError` for Adam outside the one-hot frame,
+    `RunFailure` where the coordinates stop being finite.
+    """
+    tie = population.tie
+    if optimizer.name == "adam" and tie.basis.frame != "onehot":
+        raise ValueError(
+            "Argument `optimizer` must be sgd or momentum in the centered frame, but is adam."
+        )
+    none = jnp.asarray(jnp.nan)
+    found = Probes(None, None, none, none) if probes is None else probes
+    keys = jax.random.split(jax.random.key(0) if key is None else key, steps)
+    keys = None if key is None and population.kind != "fresh" else keys
+    if population.kind == "fresh" and key is None:
+        population.at(None)
+    path, losses, icl, iwl = _descend(
+        population, optimizer, steps, loss, found, start_of(tie, start), inverse(tie.metric), keys
+    )
+    return _discrete_solution(tie, optimizer, found, *map(np.asarray, (path, losses, icl, iwl)))
+
+
+@eqx.filter_jit
+def _descend(population, optimizer, steps, loss, found, start, inverse_metric, keys):
+    tie, transform = population.tie, optimizer.optax()
+
+    def step(state, key):
+        y, memory = state
+        seen = population.at(key)
+        value, gradient = jax.value_and_grad(lambda c: mean_loss(tie, c, seen, loss))(y)
+        update, memory = transform.update(inverse_metric @ gradient, memory, y)
+        return (optax.apply_updates(y, update), memory), (y, value, *scores(found, y, loss))
+
+    (last, _), (path, losses, icl, iwl) = jax.lax.scan(
+        step, (start, transform.init(start)), keys, length=steps
+    )
+    final = (mean_loss(tie, last, population.at(None if keys is None else keys[-1]), loss),)
+    ends = (last, *final, *scores(found, last, loss))
+    return tuple(
+        jnp.concatenate([a, jnp.asarray(b)[None]])
+        for a, b in zip((path, losses, icl, iwl), ends, strict=True)
+    )
+
+
+def _discrete_solution(tie, optimizer, found: Probes, path, losses, icl, iwl) -> Solution:
+    finite = np.all(np.isfinite(path), axis=1)
+    kept = slice(None) if finite.all() else slice(0, max(1, int(np.argmin(finite))))
+    first = [
+        float(np.argmax(score > best / 2)) if np.any(score > best / 2) else None
+        for score, best in ((icl, float(found.icl_best)), (iwl, float(found.iwl_best)))
+    ]
+    outcome = "finished" if finite.all() else f"failed at step {int(np.argmin(finite))}"
+    solution = Solution(
+        tie.names,
+        np.arange(len(path), dtype=float)[kept],
+        *(x[kept] for x in (path, losses, icl, iwl)),
+        *first,
+        "steps",
+        outcome,
+        f"{optimizer.name} (learning rate {optimizer.learning_rate:g})",
+        {"steps": len(path) - 1},
+    )
+    if solution.failed:
+        raise RunFailure(f"The optimiser {outcome}: coordinates are not finite.", solution)
+    return solution
