@@ -77,7 +77,9 @@ def train(
     """
     every = every or steps
     if steps < 1 or steps % every:
-        raise ValueError(f"Argument `steps` must be a positive multiple of {every}, but is {steps}.")
+        raise ValueError(
+            f"Argument `steps` must be a positive multiple of {every}, but is {steps}."
+        )
     if not isinstance(data, Prompts) and key is None:
         raise ValueError("Argument `key` must be given to draw prompts, but is None.")
     keys = None if key is None else jax.random.split(key, (steps // every, every))

@@ -131,8 +131,8 @@ class Basis:
             unit = np.eye(len(self.configuration.orbitals))[o]
             centered = self.frame == "centered"
             values = self.configuration.centered(o, "copy") if centered else unit
-            name = "M" if j == 1 else f"M^{j}"
-            yield Selection(name, f"M^{{{j}}}", tuple(values), j, False)
+            name, latex = ("M", "M") if j == 1 else (f"M^{j}", f"M^{{{j}}}")
+            yield Selection(name, latex, tuple(values), j, False)
 
     def _within_tokens(self) -> list[int]:
         orbitals = self.configuration.orbitals

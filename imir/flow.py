@@ -7,7 +7,7 @@ G is the Gram matrix of the basis. Discrete optimisers receive the same natural 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import diffrax
@@ -34,18 +34,19 @@ class Flow:
 
     `until` in gradient-flow time; `saves` log-spaced times; `stop` ends the run where a score
     emerges (see `imir.scores`); `clamps` hold coordinates at a number or drive them with a
-    function of time.
+    function of time; `progress` shows a bar on standard error.
     """
 
     loss: Loss = "cross_entropy"
     until: float = 1e6
     rtol: float = 1e-6
     atol: float = 1e-9
-    solver: diffrax.AbstractAdaptiveSolver = diffrax.Tsit5()
+    solver: diffrax.AbstractAdaptiveSolver = field(default_factory=diffrax.Tsit5)
     max_steps: int = 4096
     saves: int = 100
     stop: Literal["icl", "iwl"] | None = None
     clamps: tuple[tuple[str, Clamp], ...] = ()
+    progress: bool = False
 
     def __post_init__(self) -> None:
         if not (np.isfinite(self.until) and self.until > 0):
@@ -161,6 +162,7 @@ def integrate(
         event=diffrax.Event(emerged) if flow.stop else None,
         max_steps=flow.max_steps,
         throw=False,
+        progress_meter=diffrax.TqdmProgressMeter() if flow.progress else diffrax.NoProgressMeter(),
     )
     return _trace(tie, flow, seen, found, solution, times)
 

@@ -23,11 +23,12 @@ from imir.reduced import (
     target_logit,
     view,
 )
-from imir.tasks.enumeration import LIMIT, enumerate_prompts
+from imir.tasks.enumeration import LIMIT, Enumeration, TooManyPrompts, enumerate_prompts
 from imir.tasks.outcomes import Odds, Question, odds, sample
 from imir.tasks.task import Task
 from imir.ties import Tie
 
+Expectation = Literal["auto", "exact", "sample"]
 Loss = Literal["cross_entropy", "squared_error"]
 LOSSES: dict[str, Callable[[Logits], Float[Array, " P"]]] = {
     "cross_entropy": cross_entropy,
@@ -38,27 +39,38 @@ LOSSES: dict[str, Callable[[Logits], Float[Array, " P"]]] = {
 class Population(eqx.Module):
     """Prompts as a submanifold sees them, or the way to draw them.
 
-    `seen` holds the view of an exact or fixed population; a fresh one draws `size` prompts of
-    `task` with the probabilities `odds`.
+    `seen` is the view to average over (`None` for a fresh population). Prompts that come from a
+    task remember how: the enumeration of an exact population, the `key` of a sample.
     """
 
     tie: Tie = eqx.field(static=True)
-    seen: View | None
     kind: Literal["exact", "fixed", "fresh"] = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    seen: View | None = None
+    listed: Enumeration | None = None
     task: Task | None = eqx.field(static=True, default=None)
-    size: int = eqx.field(static=True, default=0)
+    question: Question = eqx.field(static=True, default=Question())
     odds: Odds | None = None
+    key: Key[Array, ""] | None = None
 
     def at(self, key: Key[Array, ""] | None = None) -> View:
         """The view to average over; a fresh population needs a `key`."""
         if self.seen is not None:
             return self.seen
-        if key is None or self.task is None or self.odds is None:
+        if key is None:
             raise ValueError("Argument `key` must be given for a fresh population, but is None.")
-        return view(self.tie, sample(self.task, key, self.size, self.odds))
+        return _draw(self, key)
 
 
-_view = jax.jit(view, static_argnums=0)
+def _draw(population: Population, key: Key[Array, ""]) -> View:
+    task, size, odds_ = population.task, population.size, population.odds
+    assert task is not None
+    assert odds_ is not None
+    return view(population.tie, sample(task, key, size, odds_, population.question))
+
+
+# Look-ups run once: compiling them quickly matters more than running them quickly.
+_view = jax.jit(view, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LIMIT) -> Population:
@@ -68,24 +80,60 @@ def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LI
     """
     listed = enumerate_prompts(task, tie, question, limit)
     seen = compressed(_view(tie, listed.weighted(odds(task))))
-    return Population(tie, seen, "exact", task, len(listed.prompts))
+    return Population(tie, "exact", len(listed.prompts), seen, listed, task, question)
 
 
 def fixed(tie: Tie, prompts: Prompts) -> Population:
     """Given prompts with their own weights."""
-    return Population(tie, _view(tie, prompts), "fixed", None, len(prompts))
+    return Population(tie, "fixed", len(prompts), _view(tie, prompts))
 
 
 def fixed_sample(
     tie: Tie, task: Task, size: int, key: Key[Array, ""], question: Question = Question()
 ) -> Population:
     """One sample of `size` prompts, the same at every step."""
-    return fixed(tie, sample(task, key, size, odds(task), question))
+    seen = _view(tie, sample(task, key, size, odds(task), question))
+    return Population(tie, "fixed", size, seen, None, task, question, key=key)
 
 
 def fresh_sample(tie: Tie, task: Task, size: int) -> Population:
     """A new sample of `size` prompts at every step."""
-    return Population(tie, None, "fresh", task, size, odds(task))
+    return Population(tie, "fresh", size, None, None, task, odds=odds(task))
+
+
+def expectation(
+    kind: Expectation,
+    tie: Tie,
+    task: Task,
+    size: int,
+    key: Key[Array, ""],
+    question: Question = Question(),
+    limit: int = 20_000,
+) -> Population:
+    """Exact where at most `limit` prompts can be listed (or `kind` insists), else one sample."""
+    if kind == "sample":
+        return fixed_sample(tie, task, size, key, question)
+    try:
+        return exact(tie, task, question, LIMIT if kind == "exact" else limit)
+    except TooManyPrompts:
+        if kind == "exact":
+            raise
+        return fixed_sample(tie, task, size, key, question)
+
+
+def with_odds(population: Population, odds: Odds) -> Population:
+    """The same prompts under other probabilities; a sample is drawn anew with its own key."""
+    if population.listed is not None:
+        weights = population.listed.weights(odds)
+        return eqx.tree_at(lambda p: p.seen.weight, population, weights)
+    if population.key is None:
+        raise ValueError("Argument `population` must come from a task, but has given prompts.")
+    seen = _draw(eqx.tree_at(lambda p: p.odds, population, odds, is_leaf=_none), population.key)
+    return eqx.tree_at(lambda p: p.seen, population, seen)
+
+
+def _none(x: object) -> bool:
+    return x is None
 
 
 def mean_loss(

@@ -15,11 +15,12 @@ from typing import Literal
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
-from imir.population import Loss, Population, exact, fixed_sample, mean_score
+from imir.population import Loss, Population, expectation, mean_score
 from imir.tasks.outcomes import Question
-from imir.tasks.task import Task
+from imir.tasks.task import Task, unlinked
 from imir.ties import Tie
 
 Regime = Literal["neither", "ICL", "IWL", "both"]
@@ -35,35 +36,35 @@ class Probes(eqx.Module):
     iwl_best: Float[Array, ""]
 
 
-def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""], limit: int = 20_000) -> Probes:
+def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""]) -> Probes:
     """Exact probes where their prompts can be listed, else samples of `size` prompts."""
     common = [r.name for r in task.classes if r.name != "rare"]
     rare = len(common) < len(task.classes)
     asked = Question(True, "rare") if rare else Question(True, common[0], linked=False)
     contrary = {} if rare else {"variability": max(task.variability, 1e-9)}
-    icl = _probe(tie, task, {"context_fraction": 1.0, **contrary}, asked, size, key, limit)
+    icl = _probe(tie, task, {"context_fraction": 1.0, **contrary}, asked, size, key)
     known = Question(False, common[0], linked=True) if common else None
-    iwl = _probe(tie, task, {"context_fraction": 0.0}, known, size, key, limit)
+    iwl = _probe(tie, task, {"context_fraction": 0.0}, known, size, key)
     return Probes(icl, iwl, jnp.asarray(1.0), jnp.asarray(best_iwl(task)))
 
 
-def best_iwl(task: Task) -> float:
-    """(1 − q)^h, the probability of the associate h associations away."""
-    return (1 - min(task.unlinked)) ** task.template.hops
+def best_iwl(task: Task, shape: Task | None = None) -> float:
+    """(1 − q)^h, the probability of the associate h associations away (NaN without a relation).
+
+    With a `shape`, for the classes of that task.
+    """
+    common = [r for r in (shape or task).classes if r.name != "rare"]
+    q = min((unlinked(task.variability, relation) for relation in common), default=np.nan)
+    return (1 - q) ** task.template.hops
 
 
-def _probe(tie, task, changes, question, size, key, limit) -> Population | None:
+def _probe(tie, task, changes, question, size, key) -> Population | None:
     """`None` where there is nothing to ask, or too few tokens to ask it."""
     try:
         task = replace(task, **changes)
     except ValueError:
         return None
-    if question is None:
-        return None
-    try:
-        return exact(tie, task, question, limit)
-    except ValueError:
-        return fixed_sample(tie, task, size, key, question)
+    return question and expectation("auto", tie, task, size, key, question)
 
 
 def scores(

@@ -16,7 +16,7 @@ from imir.basis import Basis, Path
 
 @dataclass(frozen=True)
 class Term:
-    """One coordinate's share in a head's scores or in the output: V_u K V_vᵀ, `kernel` K of a tie."""
+    """One coordinate's share in a head's scores or in the output: V_u K V_vᵀ."""
 
     layer: int
     head: int | None

@@ -7,6 +7,7 @@ distractors that no used selection tells apart are counted together: associative
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, product
 from math import comb, prod
 
@@ -22,6 +23,10 @@ from imir.tasks.task import Task
 from imir.ties import Tie
 
 LIMIT = 200_000
+
+
+class TooManyPrompts(ValueError):
+    """An exact expectation would have to list more prompts than its limit."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +85,18 @@ def enumerate_prompts(
     """List every prompt that the task can produce, up to the symmetries and the basis' sight.
 
     With a `question`, only the prompts that ask it, weighted given that they do. Raises
-    `ValueError`, naming the count, where there are more than `limit`.
+    `TooManyPrompts` (a `ValueError`), naming the count, where there are more than `limit`.
     """
     plan = _Plan(task, tie, question)
     count = plan.count()
     if count > limit:
-        raise ValueError(
+        raise TooManyPrompts(
             f"Argument `task` must have at most {limit} prompts up to symmetry for an exact "
             f"expectation, but has {count}; take a sample instead."
         )
     rows = list(plan.rows())
     outcomes = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *(row.outcome for row in rows))
-    prompts = jax.jit(jax.vmap(lambda outcome: assemble(task, outcome)))(outcomes)
+    prompts = _assemble(task, outcomes)
     return Enumeration(
         prompts,
         jnp.array([row.kind for row in rows]),
@@ -102,6 +107,12 @@ def enumerate_prompts(
         tuple(r.motif.size for r in task.classes),
         question != Question(),
     )
+
+
+# Runs once: compiling it quickly matters more than running it quickly.
+@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+def _assemble(task: Task, outcomes: Outcome) -> Prompts:
+    return jax.vmap(partial(assemble, task))(outcomes)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from imir.prompts import Prompts, random_image, uniform
-from imir.tasks.task import Task
+from imir.tasks.task import Task, unlinked
 
 
 class Outcome(eqx.Module):
@@ -182,9 +182,16 @@ class Odds(eqx.Module):
     context_fraction: Float[Array, ""]
 
 
-def odds(task: Task) -> Odds:
-    """The probabilities that a task's statistics stand for."""
-    return Odds(*map(jnp.asarray, (task.shares, task.unlinked, task.context_fraction)))
+def odds(task: Task, shape: Task | None = None) -> Odds:
+    """The probabilities that a task's statistics stand for.
+
+    With a `shape`, for the classes of that task: one with f_r between 0 and 1 holds both kinds.
+    """
+    own = dict(zip((r.name for r in task.classes), task.shares, strict=True))
+    classes = (shape or task).classes
+    shares = [own.get(relation.name, 0.0) for relation in classes]
+    q = [unlinked(task.variability, relation) for relation in classes]
+    return Odds(*map(jnp.asarray, (shares, q, task.context_fraction)))
 
 
 def draw(key: Key[Array, ""], task: Task, odds: Odds) -> Outcome:

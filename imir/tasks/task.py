@@ -95,12 +95,8 @@ class Task:
 
     @cached_property
     def unlinked(self) -> tuple[float, ...]:
-        """q of each class: the probability that a token is not followed by its associate.
-
-        f_v = 1 − (1−q)² − q²/M for the M common tokens of other copies, solved for q; 1 for a
-        class without a relation.
-        """
-        return tuple(_unlinked(self.variability, relation) for relation in self.classes)
+        """q of each class: the probability that a token is not followed by its associate."""
+        return tuple(unlinked(self.variability, relation) for relation in self.classes)
 
     @cached_property
     def tokens(self) -> Configuration:
@@ -119,7 +115,11 @@ class Task:
         return f"{self.template} (N = {self.blocks}, n = {self.length})"
 
 
-def _unlinked(variability: float, relation: Relation) -> float:
+def unlinked(variability: float, relation: Relation) -> float:
+    """q of a class: the probability that a token is not followed by its associate.
+
+    f_v = 1 − (1−q)² − q²/M for the M tokens of other copies, solved for q; 1 without a relation.
+    """
     others = relation.size - relation.motif.size
     if relation.motif.size == 1:
         return 1.0

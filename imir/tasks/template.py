@@ -7,6 +7,7 @@ Blocks are separated by `;`, tokens by spaces. Letters (any names) are tokens bo
 prompt, `*` is a fresh token, braces around a block mean that its tokens stand in random order.
 """
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,7 +115,7 @@ def _split(text: str, separator: str, span: _Span | None = None) -> list[_Span]:
     span = span or _Span(0, len(text))
     cuts = [i for i in range(span.start, span.end) if text[i] == separator]
     ends = [span.start - 1, *cuts, span.end]
-    return [_Span(a + 1, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [_Span(a + 1, b) for a, b in itertools.pairwise(ends)]
 
 
 def _block(text: str, span: _Span) -> Block:
@@ -176,7 +177,7 @@ def named(name: str) -> Template:
 
 def _hops(k: int) -> Template:
     letters = _letters(k + 1)
-    blocks = tuple(Block(pair) for pair in zip(letters, letters[1:], strict=False))
+    blocks = tuple(Block(pair) for pair in itertools.pairwise(letters))
     return Template(blocks, (), letters[:1], letters[-1])
 
 

@@ -1,0 +1,59 @@
+"""Orbits of prompts under a task's symmetries: exact expectations for the full model."""
+
+from dataclasses import replace
+from itertools import count
+from math import prod
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from fullmodel.frames import elements
+from imir.prompts import Prompts, orbit, orbit_size
+from imir.tasks.outcomes import assemble, draw, odds
+from imir.tasks.task import Task, copies_needed
+
+
+def smallest(task: Task) -> Task:
+    """The same template and classes, with as few blocks and tokens as a prompt needs.
+
+    No distractors, each relevant block once and present, and a prime number (at least two) of
+    copies in each class. With fresh tokens in the template all tokens are rare.
+    """
+    blocks = *task.template.relevant, *task.template.decoys
+    task = replace(
+        task,
+        blocks=len(blocks),
+        burstiness=1,
+        context_fraction=1.0,
+        rare_fraction=1.0 if any("*" in b.tokens for b in blocks) else task.rare_fraction,
+        variability=min(task.variability, 0.5),
+        rare_vocabulary=None,
+    )
+    common, rare = (_prime_from(copies_needed(task, q)) for q in (min(task.unlinked), 1.0))
+    size, bins = common * task.motif_size, [share for share, _ in task.frequency_bins]
+    sizes = {"frequency_bins": tuple((s, size) for s in bins)} if bins else {"vocabulary": size}
+    return replace(task, rare_vocabulary=rare, **sizes)
+
+
+def _prime_from(least: int) -> int:
+    return next(p for p in count(max(2, least)) if all(p % x for x in range(2, p)))
+
+
+def orbit_of(task: Task, key: Key[Array, ""], most: int = 1000) -> tuple[Prompts, bool]:
+    """All images of a random prompt of the task under its symmetries, and whether it is all.
+
+    Where there are more than `most`, a part of them with the same expected gradient.
+    """
+    prompt = jax.jit(lambda key: assemble(task, draw(key, task, odds(task))))(key)
+    size = _orbit_size(task, prompt)
+    images = orbit(prompt, task.classes, task.positions, size <= most)
+    return images, len(images) == size
+
+
+def _orbit_size(task: Task, prompt: Prompts) -> int:
+    copy, node = (x[np.append(prompt.tokens, prompt.target)] for x in elements(task.tokens))
+    relation = task.tokens.node_relation[node]
+    used = [len(set(copy[relation == i])) for i in range(len(task.classes))]
+    sizes = map(orbit_size, task.classes, used)
+    return prod(sizes) * orbit_size(task.positions, len(set(prompt.block.tolist())))

@@ -1,0 +1,150 @@
+"""All checks of confinement for one task (arXiv 2607.11875, Theorem 1)."""
+
+from dataclasses import asdict, dataclass, replace
+from math import sqrt
+from typing import Any, NamedTuple
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from fullmodel.confinement.measures import (
+    MonteCarlo,
+    agreement,
+    gradient,
+    monte_carlo,
+    trajectories,
+)
+from fullmodel.confinement.orbits import orbit_of, smallest
+from fullmodel.confinement.projection import residual
+from imir.basis import Basis, Frame, basis_of
+from imir.flow import Optimizer
+from imir.prompts import Prompts
+from imir.tasks.outcomes import odds, sample
+from imir.tasks.task import Task
+from imir.tasks.template import named
+
+
+class Check(NamedTuple):
+    """One verdict: what was measured must be at most `bound`."""
+
+    name: str
+    measured: float
+    bound: float
+
+    @property
+    def ok(self) -> bool:
+        return self.measured <= self.bound
+
+    def __str__(self) -> str:
+        verdict = "ok    " if self.ok else "FAILED"
+        return f"{verdict}  {self.name:<48} {self.measured:9.2e}  (at most {self.bound:.2e})"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` measured; `prompts` counts the orbit's, `whole` says whether it is all of it."""
+
+    task: str
+    logit_error: float
+    gradient_error: float
+    orbit_residual: float
+    orbit_residual_literal: float
+    trajectory_error: float
+    drift: float
+    monte_carlo: MonteCarlo
+    steps: int
+    prompts: int
+    whole: bool
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """The literal set's residual is no check: where it is larger, its shifts do not suffice."""
+        mc = self.monte_carlo
+        slope = max(0.15, 3 * mc.slope_error)
+        return (
+            Check("logits, reduced against full", self.logit_error, 1e-12),
+            Check("gradient, reduced against full", self.gradient_error, 1e-12),
+            Check("gradient off the span, averaged over an orbit", self.orbit_residual, 1e-12),
+            Check("coordinates, full run against reduced run", self.trajectory_error, 1e-8),
+            Check("drift off the manifold per distance", self.drift, 1e-9),
+            Check("sampled residual, |slope + 1/2|", abs(mc.slope + 0.5), slope),
+            Check("sampled residual, floor", mc.floor, sqrt(3) * mc.floor_error),
+        )
+
+    @property
+    def passed(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything measured, ready for JSON."""
+        return {**asdict(self), "passed": self.passed}
+
+    def __str__(self) -> str:
+        kind = "whole" if self.whole else "part of an"
+        head = f"{self.task}: {self.steps} steps over {self.prompts} prompts ({kind} orbit)"
+        literal = f"        {'with the literal shifts':<48} {self.orbit_residual_literal:9.2e}"
+        lines = [str(check) for check in self.checks]
+        return "\n".join([head, *lines[:3], literal, *lines[3:]])
+
+
+DEFAULTS = {
+    "centered": Optimizer("momentum", learning_rate=0.05, weight_decay=1e-3),
+    "onehot": Optimizer("adam", learning_rate=0.01),
+}
+
+
+def verify(
+    task: Task | str,
+    *,
+    layers: int = 2,
+    heads: int = 1,
+    frame: Frame = "centered",
+    optimizer: Optimizer | None = None,
+    steps: int = 500,
+    seed: int = 0,
+    budget: float = 2.5e10,
+    progress: bool = False,
+) -> Verification:
+    """Check confinement for the smallest task of a template, in float64, at random coefficients.
+
+    `optimizer` is momentum with weight decay in the centred frame and Adam in the one-hot frame by
+    default. `budget` bounds steps · prompts · n · d², the multiplications of one key-query product
+    in the full run, by fewer `steps`.
+    """
+    small = smallest(task if isinstance(task, Task) else Task(named(task)))
+    basis = basis_of(small, layers, heads, frame)
+    say = print if progress else lambda line: None
+    with jax.enable_x64(True):
+        return _verify(small, basis, optimizer or DEFAULTS[frame], steps, seed, budget, say)
+
+
+def _verify(small: Task, basis: Basis, optimizer, steps, seed, budget, say) -> Verification:
+    keys = jax.random.split(jax.random.key(seed), 5)
+    literal = replace(basis, shifts="literal")
+    theta = _random(basis, keys[0])
+    say(f"{small}: logits and gradients, reduced against full")
+    errors = agreement(basis, theta, sample(small, keys[1], 32, odds(small)))
+    prompts, whole = orbit_of(small, keys[2])
+    say(f"expected gradient over an orbit of {len(prompts)} prompts")
+    expected = gradient(literal, _random(literal, keys[3]), prompts)
+    off = [float(residual(span, expected)) for span in (basis, literal)]
+    steps, every = _affordable(basis, prompts, steps, budget)
+    say(f"{steps} steps over these prompts, in full weights and in coordinates")
+    path = trajectories(basis, theta, prompts, optimizer, steps, every=every)
+    say("gradients over random prompts")
+    sampled = monte_carlo(basis, theta, small, keys[4])
+    measured = (*errors, *off, *path, sampled, steps, len(prompts), whole)
+    return Verification(str(small), *measured)
+
+
+def _random(basis: Basis, key: Key[Array, ""]) -> Float[Array, " E"]:
+    """Coefficients at which softmaxes are neither flat nor saturated."""
+    return 0.5 * jax.random.normal(key, (len(basis.elements),))
+
+
+def _affordable(basis: Basis, prompts: Prompts, steps: int, budget: float) -> tuple[int, int]:
+    """Steps within the budget, and how many of them lie between two of about ten records."""
+    d = basis.configuration.size * len(basis.paths(basis.layers + 1))
+    steps = max(1, min(steps, int(budget / (len(prompts) * prompts.length * d**2))))
+    every = max(1, steps // 10)
+    return steps // every * every, every
