@@ -37,7 +37,7 @@ slow: .venv
 	$(BIN)/pytest -m slow
 
 bench: .venv
-	$(BIN)/pytest benchmarks --benchmark-only
+	$(BIN)/pytest benchmarks -s
 
 clean:
 	rm -rf .venv runs

@@ -39,8 +39,8 @@ def exact_frame(basis: Basis) -> Frame:
     N, copies = basis.configuration.size, len(basis.paths(basis.layers + 1))
     embeddings = np.pad(_embeddings(basis), ((0, 0), (0, N * (copies - 1))))
     tokens, positions = np.split(embeddings, [basis.configuration.first(len(basis.classes))])
-    ring = basis.positions.motif.size
-    return Frame(*map(jnp.asarray, (tokens, positions, _output_values(basis))), ring)
+    arrays = (jnp.asarray(x) for x in (tokens, positions, _output_values(basis)))
+    return Frame(*arrays, ring=basis.positions.motif.size)
 
 
 def _embeddings(basis: Basis) -> Float[np.ndarray, "N N"]:

@@ -5,6 +5,7 @@ packages register commands under the entry point group `imir.commands`.
 """
 
 import json
+import os
 import sys
 import time
 import tomllib
@@ -24,7 +25,7 @@ from imir import plot
 from imir.basis import basis_of
 from imir.corpus import Corpus as Measured
 from imir.corpus import Tokenization, measure
-from imir.flow import Flow, Optimizer, descend, gradient_flow
+from imir.flow import Optimizer, descend, gradient_flow
 from imir.options import (
     ModelOptions,
     RunOptions,
@@ -39,6 +40,9 @@ from imir.phases import axis, phase_diagram, regime_counts
 from imir.population import expectation
 from imir.scores import REGIMES, probes
 from imir.solution import RunFailure, Solution
+
+# Attention entries in one gradient from which a run is long.
+LONG = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -130,20 +134,19 @@ class Simulate(RunOptions):
     def _solve(self) -> Solution:
         task = task_of(self)
         tie = tie_of(self, task)
-        start, flow = start_of_run(self, tie), self._flow()
+        start, flow = start_of_run(self, tie), flow_of(self, stop=self.stop, clamps=self._clamps())
         writable(self.out)
         sampled, asked = jax.random.split(jax.random.key(self.seed))
         population = expectation(self.expectation, tie, task, self.samples, sampled)
         found = probes(tie, task, self.samples, asked)
         if self.optimizer == "flow":
+            # A bar needs a callback, which keeps a program out of the cache: only for long work.
+            flow = replace(flow, progress=population.size * task.length**2 > LONG)
             return gradient_flow(
                 population, start, flow, probes=found, weight_decay=self.weight_decay
             )
         chosen = Optimizer(self.optimizer, self.learning_rate, weight_decay=self.weight_decay)
         return descend(population, start, chosen, self.steps, loss=self.loss, probes=found)
-
-    def _flow(self) -> Flow:
-        return flow_of(self, stop=self.stop, clamps=self._clamps(), progress=True)
 
     def _clamps(self) -> tuple[tuple[str, float], ...]:
         try:
@@ -328,11 +331,11 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def commands() -> dict[str, Any]:
-    """All commands by name, with those that other packages register."""
-    others = {e.name: e.load() for e in entry_points(group="imir.commands")}
+def commands(name: str) -> dict[str, Any]:
+    """All commands; those of other packages are loaded where `name` is none of imir's own."""
     own = {"basis": Basis, "simulate": Simulate, "phase": Phase, "corpus": Corpus}
-    return {**own, **others}
+    others = [] if name in own else entry_points(group="imir.commands")
+    return {**own, **{entry.name: entry.load() for entry in others}}
 
 
 def _parse(arguments: Sequence[str]) -> Command:
@@ -343,7 +346,7 @@ def _parse(arguments: Sequence[str]) -> Command:
         file = rest[place + 1] if place + 1 < len(rest) else ""
         rest = [*_from_configuration(Path(file)), *rest[:place], *rest[place + 2 :]]
     return tyro.extras.subcommand_cli_from_dict(
-        commands(),
+        commands(name),
         prog="imir",
         description="Learning dynamics of transformers on the manifold of inductive reasoning. "
         "Every command takes --config FILE with options as TOML, such as the config.toml that "
@@ -387,5 +390,14 @@ def run(arguments: Sequence[str]) -> int:
     return report.status
 
 
+def remember_programs(folder: Path) -> None:
+    """Keep compiled programs on disk, so that a second run starts at once."""
+    if jax.config.jax_compilation_cache_dir is None:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
 def main() -> None:
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    remember_programs(caches / "imir")
     sys.exit(run(sys.argv[1:]))

@@ -20,12 +20,16 @@ from jaxtyping import Array, Float, Key
 
 from imir.population import Loss, Population, mean_loss
 from imir.reduced import View
-from imir.scores import Probes, scores
+from imir.scores import Probes, halves, scores
 from imir.solution import RunFailure, Solution
 from imir.ties import Tie
 
 Clamp = float | Callable[[Float[Array, ""]], Float[Array, ""]]
 Start = float | Mapping[str, float] | Float[Array, " C"]
+
+
+# First step as a share of the run: cheaper to compile than an estimate, and the controller adapts.
+FIRST_STEP = 1e-6
 
 
 @dataclass(frozen=True)
@@ -112,11 +116,10 @@ def gradient_flow(
     if flow.stop and probes is None:
         raise ValueError(f"Argument `probes` must be given to stop at {flow.stop}, but is None.")
     check_tolerance(flow.rtol)
-    tie, seen, none = population.tie, population.at(), jnp.asarray(jnp.nan)
-    found = Probes(None, None, none, none) if probes is None else probes
+    tie, seen = population.tie, population.at()
     G = tie.metric if metric is None else np.asarray(metric)
     begin = start_of(tie, start)
-    trace = _integrate_one(tie, flow, seen, found, begin, jnp.asarray(weight_decay), inverse(G))
+    trace = _integrate_one(tie, flow, seen, probes, begin, jnp.asarray(weight_decay), inverse(G))
     solution = _solution(tie, flow, jax.tree.map(np.asarray, trace))
     if solution.failed:
         raise RunFailure(f"The solver {solution.outcome}.", solution)
@@ -132,7 +135,7 @@ def integrate(
     tie: Tie,
     flow: Flow,
     seen: View,
-    found: Probes,
+    found: Probes | None,
     start: Float[Array, " C"],
     weight_decay: Float[Array, ""],
     inverse_metric: Float[Array, "C C"],
@@ -146,8 +149,8 @@ def integrate(
         return jnp.where(free, -inverse_metric @ gradient - weight_decay * y, 0.0)
 
     def emerged(t, y, args, **_):
-        icl, iwl = scores(found, _clamped(tie, flow, t, y), flow.loss)
-        return icl > found.icl_best / 2 if flow.stop == "icl" else iwl > found.iwl_best / 2
+        reached = scores(found, tie, _clamped(tie, flow, t, y), flow.loss) > halves(found)
+        return reached[0 if flow.stop == "icl" else 1]
 
     times = _save_times(flow)
     solution = diffrax.diffeqsolve(
@@ -155,7 +158,7 @@ def integrate(
         flow.solver,
         0.0,
         flow.until,
-        None,
+        flow.until * FIRST_STEP,
         start,
         saveat=diffrax.SaveAt(t1=True, dense=True),
         stepsize_controller=diffrax.PIDController(rtol=flow.rtol, atol=flow.atol),
@@ -180,27 +183,39 @@ def _clamped(tie: Tie, flow: Flow, t, y: Float[Array, " C"]) -> Float[Array, " C
     return y
 
 
-def _trace(tie: Tie, flow: Flow, seen: View, found: Probes, solution, times) -> Trace:
+def _trace(tie: Tie, flow: Flow, seen: View, found: Probes | None, solution, times) -> Trace:
     """Coordinates, loss and scores at the saved times and at the end."""
     end = solution.ts[-1]
     times = jnp.append(jnp.where(times < end, times, jnp.inf), end)
 
     def at(t):
-        y = _clamped(tie, flow, t, solution.evaluate(jnp.minimum(t, end)))
-        return y, scores(found, y, flow.loss)
+        return _clamped(tie, flow, t, solution.evaluate(jnp.minimum(t, end)))
 
     def report(t):
-        y, (icl, iwl) = at(t)
-        return y, mean_loss(tie, y, seen, flow.loss), icl, iwl
+        y = at(t)
+        return y, mean_loss(tie, y, seen, flow.loss), scores(found, tie, y, flow.loss)
 
-    y, loss, icl, iwl = jax.lax.map(report, times)
-    best = jnp.stack([found.icl_best, found.iwl_best])
-    excess = jnp.stack([icl, iwl], axis=1) - best / 2
-    icl_time, iwl_time = _crossings(lambda t: jnp.stack(at(t)[1]) - best / 2, times, excess)
+    def excess(t):
+        return scores(found, tie, at(t), flow.loss) - halves(found)
+
+    y, loss, reached = jax.lax.map(report, times)
+    icl_time, iwl_time = _crossings(excess, times, reached - halves(found))
     failed = ~diffrax.is_okay(solution.result)
     stopped = diffrax.is_event(solution.result)
     steps = solution.stats["num_steps"]
-    return Trace(times, y, loss, icl, iwl, end, icl_time, iwl_time, failed, stopped, steps)
+    return Trace(
+        times,
+        y,
+        loss,
+        reached[:, 0],
+        reached[:, 1],
+        end,
+        icl_time,
+        iwl_time,
+        failed,
+        stopped,
+        steps,
+    )
 
 
 def _crossings(
@@ -283,16 +298,16 @@ def descend(
         raise ValueError(
             "Argument `optimizer` must be sgd or momentum in the centered frame, but is adam."
         )
-    none = jnp.asarray(jnp.nan)
-    found = Probes(None, None, none, none) if probes is None else probes
     keys = jax.random.split(jax.random.key(0) if key is None else key, steps)
     keys = None if key is None and population.kind != "fresh" else keys
     if population.kind == "fresh" and key is None:
         population.at(None)
-    path, losses, icl, iwl = _descend(
-        population, optimizer, steps, loss, found, start_of(tie, start), inverse(tie.metric), keys
+    path, losses, reached = _descend(
+        population, optimizer, steps, loss, probes, start_of(tie, start), inverse(tie.metric), keys
     )
-    return _discrete_solution(tie, optimizer, found, *map(np.asarray, (path, losses, icl, iwl)))
+    return _discrete_solution(
+        tie, optimizer, np.asarray(halves(probes)), *map(np.asarray, (path, losses, reached))
+    )
 
 
 @eqx.filter_jit
@@ -304,31 +319,25 @@ def _descend(population, optimizer, steps, loss, found, start, inverse_metric, k
         seen = population.at(key)
         value, gradient = jax.value_and_grad(lambda c: mean_loss(tie, c, seen, loss))(y)
         update, memory = transform.update(inverse_metric @ gradient, memory, y)
-        return (optax.apply_updates(y, update), memory), (y, value, *scores(found, y, loss))
+        reached = scores(found, tie, y, loss)
+        return (optax.apply_updates(y, update), memory), (y, value, reached)
 
-    (last, _), (path, losses, icl, iwl) = jax.lax.scan(
-        step, (start, transform.init(start)), keys, length=steps
-    )
-    final = (mean_loss(tie, last, population.at(None if keys is None else keys[-1]), loss),)
-    ends = (last, *final, *scores(found, last, loss))
-    return tuple(
-        jnp.concatenate([a, jnp.asarray(b)[None]])
-        for a, b in zip((path, losses, icl, iwl), ends, strict=True)
-    )
+    (last, _), over_time = jax.lax.scan(step, (start, transform.init(start)), keys, length=steps)
+    seen = population.at(None if keys is None else keys[-1])
+    end = (last, mean_loss(tie, last, seen, loss), scores(found, tie, last, loss))
+    return jax.tree.map(lambda path, x: jnp.concatenate([path, x[None]]), over_time, end)
 
 
-def _discrete_solution(tie, optimizer, found: Probes, path, losses, icl, iwl) -> Solution:
+def _discrete_solution(tie, optimizer, half, path, losses, reached) -> Solution:
     finite = np.all(np.isfinite(path), axis=1)
     kept = slice(None) if finite.all() else slice(0, max(1, int(np.argmin(finite))))
-    first = [
-        float(np.argmax(score > best / 2)) if np.any(score > best / 2) else None
-        for score, best in ((icl, float(found.icl_best)), (iwl, float(found.iwl_best)))
-    ]
+    above = reached > half
+    first = [float(np.argmax(a)) if a.any() else None for a in above.T]
     outcome = "finished" if finite.all() else f"failed at step {int(np.argmin(finite))}"
     solution = Solution(
         tie.names,
         np.arange(len(path), dtype=float)[kept],
-        *(x[kept] for x in (path, losses, icl, iwl)),
+        *(x[kept] for x in (path, losses, *reached.T)),
         *first,
         "steps",
         outcome,

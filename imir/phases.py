@@ -19,7 +19,7 @@ from tqdm import tqdm
 from imir.canonical import canonical
 from imir.flow import Flow, Trace, check_tolerance, integrate, inverse
 from imir.population import Expectation, Population, expectation, with_odds
-from imir.scores import REGIMES, Probes, best_iwl, probes, regime
+from imir.scores import REGIMES, Probes, best_iwl, probes, regime, reweighted
 from imir.tasks.outcomes import odds
 from imir.tasks.task import Task
 from imir.ties import Tie
@@ -209,8 +209,7 @@ def _run(sweep: Sweep, flow: Flow, odds_, best, start, decay) -> dict[str, Array
 def _run_cell(sweep: Sweep, flow: Flow, cell: tuple) -> dict[str, Array]:
     odds_, best, start, decay = cell
     population = with_odds(sweep.population, odds_)
-    asked = [p if p is None else with_odds(p, odds_) for p in (sweep.probes.icl, sweep.probes.iwl)]
-    found = Probes(*asked, sweep.probes.icl_best, best)
+    found = reweighted(sweep.probes, odds_, best)
     tie = population.tie
     begin = jnp.full(len(tie.names), start)
     trace = integrate(tie, flow, population.at(), found, begin, decay, sweep.inverse_metric)
@@ -218,15 +217,15 @@ def _run_cell(sweep: Sweep, flow: Flow, cell: tuple) -> dict[str, Array]:
 
 
 def _ending(trace: Trace, found: Probes) -> dict[str, Array]:
-    icl, iwl = trace.icl[-1], trace.iwl[-1]
+    reached = jnp.stack([trace.icl[-1], trace.iwl[-1]])
     return {
         "coordinates": trace.coordinates[-1],
         "loss": trace.loss[-1],
-        "icl_score": icl,
-        "iwl_score": iwl,
+        "icl_score": reached[0],
+        "iwl_score": reached[1],
         "icl_time": trace.icl_time,
         "iwl_time": trace.iwl_time,
-        "regime": jnp.where(trace.failed, -1, regime(icl, iwl, found)),
+        "regime": jnp.where(trace.failed, -1, regime(reached, found)),
         "steps": trace.steps,
         "end": trace.end,
     }

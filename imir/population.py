@@ -143,12 +143,10 @@ def mean_loss(
     return seen.weight @ LOSSES[loss](logits(tie, coordinates, seen))
 
 
-def mean_score(
-    tie: Tie, coordinates: Float[Array, " C"], seen: View, loss: Loss
-) -> Float[Array, ""]:
-    """Mean probability of the right answer; under squared error the right answer's logit."""
+def score(tie: Tie, coordinates: Float[Array, " C"], seen: View, loss: Loss) -> Float[Array, " P"]:
+    """Probability of the right answer; under squared error the right answer's logit."""
     right = probability if loss == "cross_entropy" else target_logit
-    return seen.weight @ right(logits(tie, coordinates, seen))
+    return right(logits(tie, coordinates, seen))
 
 
 @eqx.filter_jit

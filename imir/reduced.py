@@ -72,6 +72,24 @@ def compressed(seen: View) -> View:
     return View(seen.kernels[first], attends, answers, counts, target, seen.weight)
 
 
+def stacked(views: list[View]) -> View:
+    """One view of all prompts; candidates that a view lacks count zero times."""
+    width = max(v.counts.shape[1] for v in views)
+    wide = [
+        (jnp.pad(v.answers, ((0, 0), (0, width - v.counts.shape[1]), (0, 0))),
+         jnp.pad(v.counts, ((0, 0), (0, width - v.counts.shape[1]))))
+        for v in views
+    ]  # fmt: skip
+    before = np.cumsum([0, *(len(v.kernels) for v in views)])
+    return View(
+        jnp.concatenate([v.kernels for v in views]),
+        jnp.concatenate([v.attends + b for v, b in zip(views, before, strict=False)]),
+        *(jnp.concatenate(x) for x in zip(*wide, strict=True)),
+        jnp.concatenate([v.target for v in views]),
+        jnp.concatenate([v.weight for v in views]),
+    )
+
+
 def _merge_candidates(answers: np.ndarray, counts: np.ndarray, target: int):
     rows, inverse = np.unique(answers, axis=0, return_inverse=True)
     total = np.bincount(inverse.ravel(), weights=counts, minlength=len(rows))

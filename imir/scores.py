@@ -16,10 +16,11 @@ from typing import Literal
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from imir.population import Loss, Population, expectation, mean_score
-from imir.tasks.outcomes import Question
+from imir.population import Loss, Population, expectation, score, with_odds
+from imir.reduced import View, stacked
+from imir.tasks.outcomes import Odds, Question
 from imir.tasks.task import Task, unlinked
 from imir.ties import Tie
 
@@ -28,16 +29,25 @@ REGIMES: tuple[Regime, ...] = ("neither", "ICL", "IWL", "both")
 
 
 class Probes(eqx.Module):
-    """The prompts behind the two scores (`None` where a task has no such query), and the bests."""
+    """The prompts behind the two scores and the best possible scores.
 
-    icl: Population | None
-    iwl: Population | None
+    `seen` holds the prompts of both questions; `icl` and `iwl` are their weights, zero on the
+    other's prompts, and NaN where a task has no such query.
+    """
+
+    seen: View
+    icl: Float[Array, " P"]
+    iwl: Float[Array, " P"]
     icl_best: Float[Array, ""]
     iwl_best: Float[Array, ""]
+    asked: tuple[Population | None, Population | None]
 
 
 def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""]) -> Probes:
-    """Exact probes where their prompts can be listed, else samples of `size` prompts."""
+    """Exact probes where their prompts can be listed, else samples of `size` prompts.
+
+    Raises `ValueError` for a task that has no query of either kind.
+    """
     common = [r.name for r in task.classes if r.name != "rare"]
     rare = len(common) < len(task.classes)
     asked = Question(True, "rare") if rare else Question(True, common[0], linked=False)
@@ -45,7 +55,26 @@ def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""]) -> Probes:
     icl = _probe(tie, task, {"context_fraction": 1.0, **contrary}, asked, size, key)
     known = Question(False, common[0], linked=True) if common else None
     iwl = _probe(tie, task, {"context_fraction": 0.0}, known, size, key)
-    return Probes(icl, iwl, jnp.asarray(1.0), jnp.asarray(best_iwl(task)))
+    return _stack(icl, iwl, jnp.asarray(best_iwl(task)))
+
+
+@eqx.filter_jit
+def _stack(icl: Population | None, iwl: Population | None, best_iwl: Float[Array, ""]) -> Probes:
+    views = [p.at() for p in (icl, iwl) if p is not None]
+    seen = stacked(views)
+    none = jnp.full(len(seen.weight), jnp.nan)
+    first = views[0].weight.size if icl is not None else 0
+    ask_icl = jnp.arange(len(none)) < first
+    weights = (
+        none if icl is None else jnp.where(ask_icl, seen.weight, 0.0),
+        none if iwl is None else jnp.where(ask_icl, 0.0, seen.weight),
+    )
+    return Probes(seen, *weights, jnp.ones(()), best_iwl, (icl, iwl))
+
+
+def reweighted(found: Probes, odds: Odds, best_iwl: Float[Array, ""]) -> Probes:
+    """The same questions under other probabilities."""
+    return _stack(*(p and with_odds(p, odds) for p in found.asked), best_iwl)
 
 
 def best_iwl(task: Task, shape: Task | None = None) -> float:
@@ -68,16 +97,23 @@ def _probe(tie, task, changes, question, size, key) -> Population | None:
 
 
 def scores(
-    found: Probes, coordinates: Float[Array, " C"], loss: Loss
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    found: Probes | None, tie: Tie, coordinates: Float[Array, " C"], loss: Loss
+) -> Float[Array, " 2"]:
     """(ICL, IWL) at these coordinates; NaN where the task has no such query."""
-    pair = [
-        jnp.nan if p is None else mean_score(p.tie, coordinates, p.at(), loss)
-        for p in (found.icl, found.iwl)
-    ]
-    return jnp.asarray(pair[0]), jnp.asarray(pair[1])
+    if found is None:
+        return jnp.full(2, jnp.nan)
+    right = score(tie, coordinates, found.seen, loss)
+    return jnp.stack([found.icl @ right, found.iwl @ right])
 
 
-def regime(icl: Float[Array, "*c"], iwl: Float[Array, "*c"], found: Probes) -> Array:
-    """Index into `REGIMES` of final scores."""
-    return (icl > found.icl_best / 2) + 2 * (iwl > found.iwl_best / 2)
+def halves(found: Probes | None) -> Float[Array, " 2"]:
+    """What (ICL, IWL) must exceed to have emerged: half of the best possible."""
+    if found is None:
+        return jnp.full(2, jnp.nan)
+    return jnp.stack([found.icl_best, found.iwl_best]) / 2
+
+
+def regime(reached: Float[Array, " 2"], found: Probes) -> Int[Array, ""]:
+    """Index into `REGIMES` of final (ICL, IWL) scores."""
+    icl, iwl = reached > halves(found)
+    return icl + 2 * iwl

@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from imir.cli import run
+from imir.cli import remember_programs, run
 
 TINY = ("--blocks", "2", "--vocabulary", "16", "--until", "3e3")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _programs(tmp_path_factory):
+    """Commands of one shape compile once."""
+    remember_programs(tmp_path_factory.mktemp("programs"))
 
 
 def said(capsys, *arguments: str, status: int = 0) -> str:

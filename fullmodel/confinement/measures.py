@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from fullmodel.confinement.projection import at, inner_products, off_manifold, project, residual
 from fullmodel.model import Transformer, Weights
@@ -24,9 +24,10 @@ from imir import population, reduced
 from imir.basis import Basis
 from imir.flow import Optimizer, descend
 from imir.prompts import Prompts
-from imir.tasks.outcomes import odds, sample
-from imir.tasks.task import Task
 from imir.ties import free
+
+# What runs once must compile quickly more than run quickly.
+ONCE = {"xla_backend_optimization_level": 0}
 
 
 class Agreement(NamedTuple):
@@ -46,12 +47,15 @@ def agreement(
     tie, model = free(basis), at(basis, coefficients)
     seen = population.fixed(tie, prompts).at()
     logits = _vocabulary_logits(tie, coefficients, prompts) - eqx.filter_jit(model)(prompts)
-    here = jax.jit(jax.grad(lambda c: population.mean_loss(tie, c, seen, loss)))(coefficients)
+    here = _theta_gradient(tie, coefficients, seen, loss)
     there = inner_products(basis, value_and_gradient(model, prompts, loss)[1])
     return Agreement(*(float(jnp.max(jnp.abs(x))) for x in (logits, here - there)))
 
 
-_vocabulary_logits = jax.jit(reduced.vocabulary_logits, static_argnums=0)
+_vocabulary_logits = jax.jit(reduced.vocabulary_logits, static_argnums=0, compiler_options=ONCE)
+_theta_gradient = jax.jit(
+    jax.grad(population.mean_loss, argnums=1), static_argnums=(0, 3), compiler_options=ONCE
+)
 
 
 def orbit_residual(
@@ -92,44 +96,48 @@ BATCH = 64
 
 
 def monte_carlo(
-    basis: Basis,
-    coefficients: Float[Array, " E"],
-    task: Task,
-    key: Key[Array, ""],
-    *,
-    doublings: int = 5,
-    repeats: int = 8,
+    basis: Basis, coefficients: Float[Array, " E"], prompts: Prompts, *, repeats: int = 8
 ) -> MonteCarlo:
-    """Residual of the gradient averaged over 64, 128, … random prompts, up to `doublings` times.
+    """Off-span share of the gradient averaged over 64, 128, … of the given random prompts.
 
-    Residuals are shares of the norm of the mean over all prompts, so that r² is unbiased.
+    Every average has prompts of its own; the numbers double as long as there are enough for all
+    `repeats`. The share is of the norm of the mean over all prompts, so that r² is unbiased.
+    Raises `ValueError` for fewer than 448 · repeats prompts, which make three numbers.
     """
-    batches = 2 ** np.arange(doublings + 1)
+    doublings = int(np.log2(1 + len(prompts) / (BATCH * repeats)))
+    if doublings < 3:
+        least = 7 * BATCH * repeats
+        raise ValueError(f"Argument `prompts` must be at least {least}, but are {len(prompts)}.")
+    batches = 2 ** np.arange(doublings)
     runs = np.repeat(batches, repeats)
-    sums = _batch_sums(at(basis, coefficients), task, key, tuple(runs.tolist()))
-    off = _off_norms(basis, sums) / runs
-    whole = optax.tree.norm(jax.tree.map(lambda x: jnp.sum(x, axis=0) / runs.sum(), sums))
-    return _fit(BATCH * batches, np.asarray(off / whole).reshape(-1, repeats))
+    sums = _batch_sums(at(basis, coefficients), prompts, tuple(runs.tolist()))
+    whole = optax.tree.norm(jax.tree.map(lambda x: jnp.sum(x, axis=0), sums))
+    shares = np.asarray(_off_norms(basis, sums) / whole) * runs.sum() / runs
+    return _fit(BATCH * batches, shares.reshape(-1, repeats))
 
 
 _off_norms = jax.jit(
-    lambda basis, given: jax.vmap(partial(off_manifold, basis))(given), static_argnums=0
+    lambda basis, given: jax.vmap(partial(off_manifold, basis))(given),
+    static_argnums=0,
+    compiler_options=ONCE,
 )
 
 
 @eqx.filter_jit
-def _batch_sums(model: Transformer, task: Task, key, runs: tuple[int, ...]) -> Weights:
-    """Sum of the gradients of each run's batches of random prompts."""
+def _batch_sums(model: Transformer, prompts: Prompts, runs: tuple[int, ...]) -> Weights:
+    """Sum of the gradients of each run's batches of prompts."""
 
     def add(total, batch):
-        run, key = batch
-        prompts = sample(task, key, BATCH, odds(task))
-        gradient = value_and_gradient(model, prompts)[1]
+        run, some = batch
+        gradient = value_and_gradient(model, some)[1]
         return jax.tree.map(lambda x, g: x.at[run].add(g), total, gradient), None
 
+    batches = sum(runs)
+    rows = jax.tree.map(
+        lambda x: x[: BATCH * batches].reshape(batches, BATCH, *x.shape[1:]), prompts
+    )
     nothing = jax.tree.map(lambda x: jnp.zeros((len(runs), *x.shape), x.dtype), model.weights)
-    batches = np.repeat(np.arange(len(runs)), runs), jax.random.split(key, sum(runs))
-    return jax.lax.scan(add, nothing, batches)[0]
+    return jax.lax.scan(add, nothing, (np.repeat(np.arange(len(runs)), runs), rows))[0]
 
 
 def _fit(samples: Int[np.ndarray, " P"], residuals: Float[np.ndarray, "P R"]) -> MonteCarlo:
@@ -179,7 +187,7 @@ def trajectories(
     return Trajectories(float(error), float(jnp.max(away[1:] / travelled[1:])))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0, compiler_options=ONCE)
 def _along(basis: Basis, path: Weights):
     """Coordinates, distance from the manifold and from the start, at each point of a path."""
     way = jax.tree.map(lambda x: x - x[:1], path)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from fullmodel.frames import elements
-from imir.prompts import Prompts, orbit, orbit_size
+from imir.prompts import Prompts, orbit, orbit_size, uniform
 from imir.tasks.outcomes import assemble, draw, odds
 from imir.tasks.task import Task, copies_needed
 
@@ -48,7 +48,22 @@ def orbit_of(task: Task, key: Key[Array, ""], most: int = 1000) -> tuple[Prompts
     prompt = jax.jit(lambda key: assemble(task, draw(key, task, odds(task))))(key)
     size = _orbit_size(task, prompt)
     images = orbit(prompt, task.classes, task.positions, size <= most)
-    return images, len(images) == size
+    return (images, True) if len(images) == size else (_thinned(task, images), False)
+
+
+def _thinned(task: Task, images: Prompts) -> Prompts:
+    """Each symmetry of the places with one slope a of the token maps x → a x + b, where they exist.
+
+    The translations alone move every token uniformly, so a token and a place stay independent; two
+    tokens see all maps equally often where each slope meets equally many symmetries of the places.
+    """
+    p, single = task.classes[0].size, [r.motif.size for r in task.classes] == [1]
+    places = np.stack([images.block, images.offset], axis=1)
+    _, place = np.unique(places, axis=0, return_inverse=True)
+    slope, many = (images.tokens[:, 1] - images.tokens[:, 0]) % p, int(place.max()) + 1
+    if not single or len(images) != p * (p - 1) * many or many % (p - 1) or not slope.all():
+        return images
+    return uniform(jax.tree.map(lambda x: x[slope - 1 == place.ravel() % (p - 1)], images))
 
 
 def _orbit_size(task: Task, prompt: Prompts) -> int:

@@ -69,9 +69,9 @@ def off_manifold(basis: Basis, given: Weights) -> Float[Array, ""]:
 
 @partial(jax.jit, static_argnums=0)
 def residual(basis: Basis, gradient: Weights) -> Float[Array, ""]:
-    """Share of a gradient's norm that leaves the span, in the layer (or output) where it is largest.
+    """Share of a gradient's norm that leaves the span, the largest of all layers and the output.
 
-    The share of the whole gradient is never larger.
+    The share of the whole gradient is never larger than that.
     """
     off, whole = _part_norms(off_span(basis, gradient)), _part_norms(gradient)
     return jnp.max(jnp.where(whole > 0, off / whole, 0.0))

@@ -75,7 +75,9 @@ class Enumeration(eqx.Module):
         c = odds.context_fraction
         return (c if present else 1 - c) * self._probability(odds, kind)
 
+    @eqx.filter_jit
     def weighted(self, odds: Odds) -> Prompts:
+        """The prompts with these weights."""
         return eqx.tree_at(lambda p: p.weight, self.prompts, self.weights(odds))
 
 
