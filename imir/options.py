@@ -15,7 +15,6 @@ from imir.canonical import canonical
 from imir.flow import Flow
 from imir.population import Expectation, Loss
 from imir.tasks.task import Task
-from imir.tasks.template import named
 from imir.ties import Tie, free
 
 
@@ -95,7 +94,7 @@ def task_of(options: TaskOptions, **changes: float) -> Task:
     names = ("blocks", "burstiness", "context_fraction", "rare_fraction", "variability")
     names += ("vocabulary", "rare_vocabulary")
     statistics = {name: getattr(options, name) for name in names} | changes
-    return Task(named(options.task), frequency_bins=bins, **statistics)
+    return Task(options.task, frequency_bins=bins, **statistics)
 
 
 def _bin(text: str) -> tuple[float, int]:

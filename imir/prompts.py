@@ -6,13 +6,13 @@ relation (rings of K places, one per slot), just as a token is an element of the
 
 from functools import partial
 from itertools import permutations, product
-from math import factorial, perm
+from math import factorial, perm, prod
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key, UInt
 
 from imir.relations import Relation
 
@@ -45,20 +45,42 @@ def uniform(prompts: Prompts) -> Prompts:
     return eqx.tree_at(lambda p: p.weight, prompts, weight)
 
 
+def chances(key: Key[Array, ""], *shapes: tuple[int, ...]) -> list[UInt[Array, "..."]]:
+    """Random words for several purposes from one call of the generator.
+
+    Compiling the generator costs more than all that is done with its words.
+    """
+    sizes = [prod(shape) for shape in shapes]
+    words = jax.random.bits(key, (sum(sizes),), jnp.uint32)
+    parts = jnp.split(words, np.cumsum(sizes)[:-1].tolist())
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def unit(words: UInt[Array, "*n"]) -> Float[Array, "*n"]:
+    """Uniform numbers in [0, 1), exact in float32 as well."""
+    return (words >> 8).astype(float) * 2.0**-24
+
+
 def distinct(key: Key[Array, ""], below: int, count: int) -> Int[Array, " count"]:
     """`count` different integers below `below`, uniformly ordered (Floyd's algorithm, O(count²)).
 
-    Never materialises `below` integers, so vocabularies of any size cost the same.
+    Never materialises `below` integers, so vocabularies of any size cost the same. Probabilities
+    are uniform up to below / 2³².
     """
-    choose, shuffle = jax.random.split(key)
-    draws = jax.random.randint(choose, (count,), 0, jnp.arange(below - count, below) + 1)
+    return _distinct(*chances(key, (count,), (count,)), below)
+
+
+def _distinct(choose: UInt[Array, " count"], shuffle: UInt[Array, " count"], below: int):
+    count = len(choose)
+    limits = np.arange(below - count, below, dtype=np.uint32) + 1
+    draws = (choose % limits).astype(int)
 
     def pick(chosen, i):
         value = jnp.where(jnp.any(chosen == draws[i]), below - count + i, draws[i])
         return chosen.at[i].set(value), None
 
     chosen, _ = jax.lax.scan(pick, jnp.full(count, -1), jnp.arange(count))
-    return jax.random.permutation(shuffle, chosen)
+    return chosen[jnp.argsort(shuffle)]
 
 
 def _apply(elements: Int[Array, " n"], first: int, relation: Relation, copies, turns):
@@ -83,24 +105,23 @@ def random_image(
 
 
 def _random_image(key, prompt: Prompts, tokens, positions) -> Prompts:
-    both = jnp.append(prompt.tokens, prompt.target)
+    both, K = jnp.append(prompt.tokens, prompt.target), positions.motif.size
+    relations = (*tokens, positions)
+    used = [min(r.copies, len(both) - (r is positions)) for r in relations]
+    words = chances(key, *((3, u) for u in used))
+    *images, place = (_random_symmetry(w, r) for w, r in zip(words, relations, strict=True))
     first = 0
-    for relation in tokens:
-        key, use = jax.random.split(key)
-        both = _apply(both, first, relation, *_random_symmetry(use, relation, both.shape[0]))
+    for relation, symmetry in zip(tokens, images, strict=True):
+        both = _apply(both, first, relation, *symmetry)
         first += relation.size
-    K = positions.motif.size
-    symmetry = _random_symmetry(key, positions, prompt.tokens.shape[0])
-    place = _apply(prompt.block * K + prompt.offset, 0, positions, *symmetry)
-    return Prompts(both[:-1], place // K, place % K, both[-1], prompt.weight)
+    moved = _apply(prompt.block * K + prompt.offset, 0, positions, *place)
+    return Prompts(both[:-1], moved // K, moved % K, both[-1], prompt.weight)
 
 
-def _random_symmetry(key, relation: Relation, most: int):
-    """Images of the first copies (at most `most` of them) and an automorphism for each."""
-    choose, turn = jax.random.split(key)
-    used = min(relation.copies, most)
-    turns = jax.random.randint(turn, (used,), 0, len(relation.motif.automorphisms))
-    return distinct(choose, relation.copies, used), turns
+def _random_symmetry(words: UInt[Array, "3 used"], relation: Relation):
+    """Images of the first copies, and an automorphism for each."""
+    turns = words[2] % np.uint32(len(relation.motif.automorphisms))
+    return _distinct(words[0], words[1], relation.copies), turns.astype(int)
 
 
 def orbit_size(relation: Relation, used: int) -> int:

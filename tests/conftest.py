@@ -16,7 +16,7 @@ from imir.tasks.outcomes import Question, odds, sample
 from imir.tasks.task import Task
 from imir.ties import Tie
 
-UNOPTIMISED = {"xla_backend_optimization_level": 0}
+UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @pytest.fixture

@@ -2,14 +2,15 @@
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from conftest import as_jax, once, small_basis, softmax
-from hypothesis import given, settings
+from conftest import once, small_basis, softmax
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fullmodel.confinement import at
@@ -29,25 +30,18 @@ EDGE, STAR = Motif(2, frozenset({(0, 1)})), Motif(3, frozenset({(1, 0), (2, 0)})
 MOTIFS = (cycle(1), cycle(2), cycle(3), EDGE, STAR)
 
 
-def random_prompts(rng: np.random.Generator, basis: Basis, lengths: list[int], size: int):
+def random_prompts(
+    rng: np.random.Generator, basis: Basis, lengths: list[int], size: int
+) -> Prompts:
     """Block lists of any template: random tokens in blocks on random slots and phases."""
-    V, ring, slots = (
-        sum(r.size for r in basis.classes),
-        basis.positions.motif.size,
-        basis.positions.copies,
-    )
-    n = sum(lengths)
-    block = np.stack(
-        [np.repeat(rng.permutation(slots)[: len(lengths)], lengths) for _ in range(size)]
-    )
-    phase = np.stack(
-        [np.repeat(rng.integers(ring, size=len(lengths)), lengths) for _ in range(size)]
-    )
-    offset = (phase + np.concatenate([np.arange(m) for m in lengths])) % ring
-    weight = rng.random(size)
-    return Prompts(
-        rng.integers(V, size=(size, n)), block, offset, rng.integers(V, size=size), weight
-    )
+    V, ring = sum(r.size for r in basis.classes), basis.positions.motif.size
+    slots = np.array([rng.permutation(basis.positions.copies)[: len(lengths)] for _ in range(size)])
+    phase = rng.integers(ring, size=slots.shape)
+    index = np.concatenate([np.arange(m) for m in lengths])
+    block, offset = (np.repeat(x, lengths, axis=1) for x in (slots, phase))
+    tokens, target = rng.integers(V, size=block.shape), rng.integers(V, size=size)
+    arrays = (tokens, block, (offset + index) % ring, target, rng.random(size))
+    return Prompts(*map(jnp.asarray, arrays))
 
 
 def random_model(rng: np.random.Generator, d: int = 6, layers: int = 2, heads: int = 2):
@@ -129,7 +123,7 @@ def test_logits_are_those_of_a_plain_transformer(layers: int, heads: int):
     rng = np.random.default_rng(layers)
     frame, weights = random_model(rng, 6, layers, heads)
     prompts = random_prompts(rng, small_basis(), [2, 2, 1], 7)
-    logits = once(lambda model, p: model(p), Transformer(frame, weights), as_jax(prompts))
+    logits = once(lambda model, p: model(p), Transformer(frame, weights), prompts)
     np.testing.assert_allclose(logits, plain_transformer(frame, weights, prompts), atol=1e-13)
 
 
@@ -144,13 +138,13 @@ def test_losses_are_their_definitions():
     np.testing.assert_allclose(squared_error(jnp.asarray(logits), jnp.asarray(target)), squares)
     model = Transformer(frame, weights)
     for loss, values in (("cross_entropy", nats), ("squared_error", squares)):
-        found = once(partial(expected_loss, loss=loss), model, as_jax(prompts))
+        found = once(partial(expected_loss, loss=loss), model, prompts)
         np.testing.assert_allclose(found, prompts.weight @ values)
 
 
 def test_an_unknown_loss_is_refused():
     frame, weights = random_model(np.random.default_rng(0))
-    prompts = as_jax(random_prompts(np.random.default_rng(0), small_basis(), [2, 1], 2))
+    prompts = random_prompts(np.random.default_rng(0), small_basis(), [2, 1], 2)
     with pytest.raises(ValueError, match="`loss` must be one of cross_entropy, squared_error"):
         expected_loss(Transformer(frame, weights), prompts, "hinge")
 
@@ -159,7 +153,7 @@ def test_weights_must_fit_the_frame():
     frame, weights = random_model(np.random.default_rng(0))
     with pytest.raises(ValueError, match=r"readout of shape \(6, 6\)"):
         Transformer(frame, replace(weights, readout=weights.readout[:5]))
-    with pytest.raises(ValueError, match="key_query .* dtype float64, but has .* float32"):
+    with pytest.raises(ValueError, match=r"key_query .* dtype float64, but has .* float32"):
         Transformer(frame, replace(weights, key_query=weights.key_query.astype("float32")))
 
 
@@ -167,7 +161,7 @@ def test_weights_must_fit_the_frame():
 def test_one_dtype_throughout_under_strict_promotion(dtype: str):
     rng = np.random.default_rng(0)
     frame, weights = jax.tree.map(lambda x: x.astype(dtype), random_model(rng))
-    prompts = as_jax(random_prompts(rng, small_basis(), [2, 1], 3))
+    prompts = random_prompts(rng, small_basis(), [2, 1], 3)
     with jax.numpy_dtype_promotion("strict"):
         value, gradient = value_and_gradient(Transformer(frame, weights), prompts)
     assert {x.dtype for x in jax.tree.leaves((value, gradient))} == {jnp.dtype(dtype)}
@@ -183,6 +177,8 @@ def cases(draw):
     drawn = draw(st.lists(relations, min_size=1, max_size=2))
     classes = tuple(Relation(f"class{i}", m, c) for i, (m, c) in enumerate(drawn))
     lengths = draw(st.lists(st.integers(1, k), min_size=1, max_size=3))
+    # Without two tokens of one orbit, no centred selection predicts anything.
+    assume(any(r.copies > 1 or (r.motif.is_cycle and r.motif.size > 1) for r in classes))
     layers, heads = draw(st.sampled_from([(1, 1), (1, 2), (2, 1), (2, 2), (3, 1), (3, 2)]))
     positions = Relation("position", cycle(2 * k + 1), 3)
     frame = draw(st.sampled_from(["centered", "onehot"]))
@@ -194,9 +190,8 @@ def cases(draw):
 def test_reduced_logits_are_the_full_ones(case: tuple, bits: int, seed: int):
     basis, lengths = case
     rng = np.random.default_rng(seed)
-    plain = random_prompts(rng, basis, lengths, 3)
     with jax.enable_x64(bits == 64):
-        prompts = as_jax(plain)
+        prompts = random_prompts(rng, basis, lengths, 3)
         theta = jnp.asarray(0.5 * rng.normal(size=len(basis.elements)))
         full = once(lambda model, p: model(p), at(basis, theta), prompts)
         reduced = once(partial(vocabulary_logits, free(basis)), theta, prompts)
@@ -210,7 +205,7 @@ def test_reduced_logits_are_the_full_ones(case: tuple, bits: int, seed: int):
 def test_gradients_of_many_prompts_are_sums_over_chunks():
     rng = np.random.default_rng(1)
     model = Transformer(*random_model(rng))
-    prompts = as_jax(random_prompts(rng, small_basis(), [2, 1], 2 * CHUNK + 3))
+    prompts = random_prompts(rng, small_basis(), [2, 1], 2 * CHUNK + 3)
     value, gradient = value_and_gradient(model, prompts)
 
     def at_once(weights: Weights):
@@ -226,32 +221,31 @@ def test_gradients_of_many_prompts_are_sums_over_chunks():
 def test_training_is_the_optimiser_on_the_gradient():
     rng = np.random.default_rng(2)
     frame, weights = random_model(rng)
-    prompts = as_jax(random_prompts(rng, small_basis(), [2, 1], 5))
+    prompts = random_prompts(rng, small_basis(), [2, 1], 5)
     optimizer = Optimizer("momentum", 0.1, weight_decay=0.01)
     model = Transformer(frame, weights)
     run = train(model, prompts, optimizer, 4, every=2)
     assert run.losses.shape == (4,)
     assert run.weights.readout.shape == (3, 6, 6)
     transform = optimizer.optax()
-    here, memory = weights, transform.init(weights)
+    here: Any = weights
+    memory = transform.init(here)
     for step in range(4):
-        for x, y in zip(jax.tree.leaves(run.weights), jax.tree.leaves(here), strict=True):
-            if step % 2 == 0:
-                np.testing.assert_allclose(x[step // 2], y, atol=1e-14)
+        if step % 2 == 0:
+            np.testing.assert_allclose(run.weights.readout[step // 2], here.readout, atol=1e-14)
         value, gradient = value_and_gradient(Transformer(frame, here), prompts)
         np.testing.assert_allclose(run.losses[step], value)
         update, memory = transform.update(gradient, memory, here)
         here = optax.apply_updates(here, update)
     np.testing.assert_allclose(run.weights.readout[-1], here.readout, atol=1e-14)
-    assert model.weights.readout is weights.readout or np.all(
-        model.weights.readout == weights.readout
-    )
+    np.testing.assert_allclose(run.weights.key_query[-1], here.key_query, atol=1e-14)
+    np.testing.assert_array_equal(model.weights.readout, weights.readout)
 
 
 def test_fresh_batches_come_from_the_key():
     rng = np.random.default_rng(3)
     model = Transformer(*random_model(rng))
-    pool = as_jax(random_prompts(rng, small_basis(), [2, 1], 50))
+    pool = random_prompts(rng, small_basis(), [2, 1], 50)
 
     def draw(key):
         chosen = jax.random.choice(key, 50, (4,))
@@ -269,7 +263,7 @@ def test_fresh_batches_come_from_the_key():
 def test_training_refuses_what_does_not_fit():
     rng = np.random.default_rng(3)
     model = Transformer(*random_model(rng))
-    prompts = as_jax(random_prompts(rng, small_basis(), [2, 1], 5))
+    prompts = random_prompts(rng, small_basis(), [2, 1], 5)
     with pytest.raises(ValueError, match="`steps` must be a positive multiple of 3, but is 4"):
         train(model, prompts, Optimizer("sgd"), 4, every=3)
     with pytest.raises(ValueError, match="`key` must be given"):

@@ -70,25 +70,28 @@ def tie_of_case(case: dict[str, Any]) -> Tie:
     return tie(basis_of_case(case), {name: [name] for name in names})
 
 
-def prompt_of_case(case: dict[str, Any]) -> Prompts:
-    parts = [jnp.array([case[name]]) for name in ("tokens", "block", "offset", "target")]
-    return Prompts(*parts, jnp.ones(1))
+def prompts_of_case(case: dict[str, Any]) -> Prompts:
+    """The case's prompt once for each token of the vocabulary as the target."""
+    size = len(case["logits"])
+    parts = [jnp.tile(jnp.array(case[name]), (size, 1)) for name in ("tokens", "block", "offset")]
+    weight = jnp.arange(size) == case["target"]
+    return Prompts(*parts, jnp.arange(size), weight.astype(float))
 
 
 def results(tied: Tie, coordinates: jax.Array, prompts: Prompts) -> dict[str, jax.Array]:
     """Everything that the reduced model says about prompts, compiled together."""
 
-    def loss(c):
-        return prompts.weight @ cross_entropy(logits(tied, c, view(tied, prompts)))
+    def loss(c, seen):
+        out = logits(tied, c, seen)
+        return prompts.weight @ cross_entropy(out), out
 
-    value, gradient = jax.value_and_grad(loss)(coordinates)
-    out = logits(tied, coordinates, view(tied, prompts))
+    seen = view(tied, prompts)
+    (value, out), gradient = jax.value_and_grad(loss, has_aux=True)(coordinates, seen)
     return {
         "loss": value,
         "gradient": gradient,
-        "logits": vocabulary_logits(tied, coordinates, prompts),
+        "logits": target_logit(out),
         "log_partition": log_partition(out),
-        "target_logit": target_logit(out),
         "probability": probability(out),
         "squared_error": squared_error(out),
     }
@@ -96,21 +99,23 @@ def results(tied: Tie, coordinates: jax.Array, prompts: Prompts) -> dict[str, ja
 
 def run_case(case: dict[str, Any]) -> dict[str, np.ndarray]:
     tied = tie_of_case(case)
-    found = once(lambda *a: results(tied, *a), jnp.array(case["theta"]), prompt_of_case(case))
+    found = once(lambda *a: results(tied, *a), jnp.array(case["theta"]), prompts_of_case(case))
     return jax.tree.map(np.asarray, found)
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
 def test_dense_cases_agree_in_logits_loss_and_gradient(case: dict[str, Any], float64):
-    found, out, target = run_case(case), np.array(case["logits"]), case["target"]
+    found, out = run_case(case), np.array(case["logits"])
     for name in ("logits", "loss", "gradient"):
         assert np.allclose(found[name], case[name], rtol=0, atol=1e-12)
     assert found["loss"].dtype == np.float64
-    unit = np.eye(len(out))[target]
-    assert found["log_partition"][0] == pytest.approx(np.log(np.exp(out).sum()), abs=1e-12)
-    assert found["target_logit"][0] == pytest.approx(out[target], abs=1e-12)
-    assert found["probability"][0] == pytest.approx(softmax(out)[target], abs=1e-12)
-    assert found["squared_error"][0] == pytest.approx(((out - unit) ** 2).sum() / 2, abs=1e-12)
+    expected = {
+        "log_partition": np.full(len(out), np.log(np.exp(out).sum())),
+        "probability": softmax(out),
+        "squared_error": ((out - np.eye(len(out))) ** 2).sum(1) / 2,
+    }
+    for name, values in expected.items():
+        assert np.allclose(found[name], values, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))

@@ -17,6 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from fullmodel.confinement.orbits import ONCE
 from fullmodel.confinement.projection import at, inner_products, off_manifold, project, residual
 from fullmodel.model import Transformer, Weights
 from fullmodel.train import train, value_and_gradient
@@ -25,9 +26,6 @@ from imir.basis import Basis
 from imir.flow import Optimizer, descend
 from imir.prompts import Prompts
 from imir.ties import free
-
-# What runs once must compile quickly more than run quickly.
-ONCE = {"xla_backend_optimization_level": 0}
 
 
 class Agreement(NamedTuple):

@@ -1,6 +1,7 @@
 """Orbits of prompts under a task's symmetries: exact expectations for the full model."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from math import prod
 
@@ -12,6 +13,9 @@ from fullmodel.frames import elements
 from imir.prompts import Prompts, orbit, orbit_size, uniform
 from imir.tasks.outcomes import assemble, draw, odds
 from imir.tasks.task import Task, copies_needed
+
+# What runs once must compile quickly more than run quickly.
+ONCE = {"xla_backend_optimization_level": 0}
 
 
 def smallest(task: Task) -> Task:
@@ -45,10 +49,15 @@ def orbit_of(task: Task, key: Key[Array, ""], most: int = 1000) -> tuple[Prompts
 
     Where there are more than `most`, a part of them with the same expected gradient.
     """
-    prompt = jax.jit(lambda key: assemble(task, draw(key, task, odds(task))))(key)
+    prompt = _canonical(task, key)
     size = _orbit_size(task, prompt)
     images = orbit(prompt, task.classes, task.positions, size <= most)
     return (images, True) if len(images) == size else (_thinned(task, images), False)
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=ONCE)
+def _canonical(task: Task, key: Key[Array, ""]) -> Prompts:
+    return assemble(task, draw(key, task, odds(task)))
 
 
 def _thinned(task: Task, images: Prompts) -> Prompts:

@@ -11,21 +11,19 @@ from jaxtyping import Array, Float, Key
 
 from fullmodel.confinement.measures import (
     BATCH,
-    ONCE,
     MonteCarlo,
     agreement,
     gradient,
     monte_carlo,
     trajectories,
 )
-from fullmodel.confinement.orbits import orbit_of, smallest
+from fullmodel.confinement.orbits import ONCE, orbit_of, smallest
 from fullmodel.confinement.projection import residual
 from imir.basis import Basis, Frame, basis_of
 from imir.flow import Optimizer
 from imir.prompts import Prompts, uniform
 from imir.tasks.outcomes import odds, sample
 from imir.tasks.task import Task
-from imir.tasks.template import named
 
 
 class Check(NamedTuple):
@@ -91,7 +89,8 @@ class Verification:
         return "\n".join([head, *lines[:3], literal, *lines[3:]])
 
 
-SAMPLES = 63 * 8 * BATCH
+# Random prompts for eight averages each over 64, 128, … of them, with six to three doublings.
+SAMPLES = tuple(8 * BATCH * (2**k - 1) for k in (6, 5, 4, 3))
 DEFAULTS = {
     "centered": Optimizer("momentum", learning_rate=0.05, weight_decay=1e-3),
     "onehot": Optimizer("adam", learning_rate=0.01),
@@ -113,10 +112,10 @@ def verify(
     """Check confinement for the smallest task of a template, in float64, at random coefficients.
 
     `optimizer` is momentum with weight decay in the centred frame and Adam in the one-hot frame by
-    default. `budget` bounds steps · prompts · n · d², the multiplications of one key-query product
-    in the full run, by fewer `steps`. `progress` receives a line before each part.
+    default. `budget` bounds the multiplications of a key-query product, n · d² for each prompt, by
+    fewer `steps` and fewer random prompts. `progress` receives a line before each part.
     """
-    small = smallest(task if isinstance(task, Task) else Task(named(task)))
+    small = smallest(task if isinstance(task, Task) else Task(task))
     basis = basis_of(small, layers, heads, frame)
     say = progress or (lambda line: None)
     with jax.enable_x64(True):
@@ -128,15 +127,16 @@ def _verify(small: Task, basis: Basis, optimizer, steps, seed, budget, say) -> V
     literal = replace(basis, shifts="literal")
     theta = _random(basis, keys[0])
     say(f"{small}: logits and gradients, reduced against full")
-    random = _sample(small, keys[1])
+    cost = _cost(basis, small.length)
+    random = _sample(small, keys[1], next((n for n in SAMPLES if n * cost <= budget), SAMPLES[-1]))
     errors = agreement(basis, theta, uniform(jax.tree.map(lambda x: x[:32], random)))
     prompts, whole = orbit_of(small, keys[2])
     say(f"expected gradient over an orbit of {len(prompts)} prompts")
     expected = gradient(literal, _random(literal, keys[3]), prompts)
-    steps, every = _affordable(basis, prompts, steps, budget)
+    steps, every = _affordable(steps, budget / (len(prompts) * cost))
     say(f"{steps} steps over these prompts, in full weights and in coordinates")
     path = trajectories(basis, theta, prompts, optimizer, steps, every=every)
-    say(f"gradients over {SAMPLES} random prompts")
+    say(f"gradients over {len(random)} random prompts")
     return Verification(
         task=str(small),
         logit_error=errors.logits,
@@ -152,22 +152,26 @@ def _verify(small: Task, basis: Basis, optimizer, steps, seed, budget, say) -> V
     )
 
 
-@partial(jax.jit, static_argnums=0, compiler_options=ONCE)
-def _sample(task: Task, key: Key[Array, ""]) -> Prompts:
-    """Random prompts for `monte_carlo`, a batch at a time."""
-    keys = jax.random.split(key, SAMPLES // BATCH)
+def _cost(basis: Basis, length: int) -> int:
+    """n · d² multiplications of a key-query product of a prompt of n tokens."""
+    return length * (basis.configuration.size * len(basis.paths(basis.layers + 1))) ** 2
+
+
+def _affordable(wanted: int, most: float) -> tuple[int, int]:
+    """How many steps, and how many of them lie between two of about ten records."""
+    steps = max(1, min(wanted, int(most)))
+    every = max(1, steps // 10)
+    return steps // every * every, every
+
+
+@partial(jax.jit, static_argnums=(0, 2), compiler_options=ONCE)
+def _sample(task: Task, key: Key[Array, ""], size: int) -> Prompts:
+    """Random prompts, a batch at a time."""
+    keys = jax.random.split(key, size // BATCH)
     batches = jax.lax.map(lambda k: sample(task, k, BATCH, odds(task)), keys)
-    return jax.tree.map(lambda x: x.reshape(SAMPLES, *x.shape[2:]), batches)
+    return uniform(jax.tree.map(lambda x: x.reshape(size, *x.shape[2:]), batches))
 
 
 def _random(basis: Basis, key: Key[Array, ""]) -> Float[Array, " E"]:
     """Coefficients at which softmaxes are neither flat nor saturated."""
     return 0.5 * jax.random.normal(key, (len(basis.elements),))
-
-
-def _affordable(basis: Basis, prompts: Prompts, steps: int, budget: float) -> tuple[int, int]:
-    """Steps within the budget, and how many of them lie between two of about ten records."""
-    d = basis.configuration.size * len(basis.paths(basis.layers + 1))
-    steps = max(1, min(steps, int(budget / (len(prompts) * prompts.length * d**2))))
-    every = max(1, steps // 10)
-    return steps // every * every, every

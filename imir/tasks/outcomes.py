@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from imir.prompts import Prompts, random_image, uniform
+from imir.prompts import Prompts, chances, random_image, uniform, unit
 from imir.tasks.task import Task, unlinked
 
 
@@ -196,19 +196,17 @@ def odds(task: Task, shape: Task | None = None) -> Odds:
 
 def draw(key: Key[Array, ""], task: Task, odds: Odds) -> Outcome:
     """One random outcome; `task` gives the shapes."""
-    shape = layout(task)
-    keys = jax.random.split(key, 4 + shape.relevant)
-    groups = 1 + shape.distractors
-    classes = jax.random.choice(keys[0], len(task.classes), (groups,), p=odds.shares)
-    linked = 1 - odds.unlinked[classes]
-    links = jax.random.bernoulli(keys[1], linked[:, None], (groups, shape.width))
-    order = jax.random.permutation(keys[2], task.blocks)
-    shuffle = [
-        jax.random.choice(k, jnp.array(allowed))
-        for k, allowed in zip(keys[4:], shuffles_of(task), strict=True)
-    ]
-    present = jax.random.bernoulli(keys[3], odds.context_fraction)
-    return Outcome(present, classes, links, order, jnp.array(shuffle))
+    shape, groups = layout(task), 1 + layout(task).distractors
+    sizes = (groups,), (groups, shape.width), (task.blocks,), (shape.relevant,), ()
+    one, many, order, turn, here = chances(key, *sizes)
+    classes = jnp.searchsorted(jnp.cumsum(odds.shares[:-1]), unit(one), side="right")
+    links = unit(many) >= odds.unlinked[classes][:, None]
+    allowed = shuffles_of(task)
+    count = np.array([len(choices) for choices in allowed])
+    padded = jnp.array([choices + [0] * (max(count) - len(choices)) for choices in allowed])
+    shuffle = padded[np.arange(len(count)), (turn % count.astype(np.uint32)).astype(int)]
+    present = unit(here) < odds.context_fraction
+    return Outcome(present, classes, links, jnp.argsort(order), shuffle)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from imir.tasks.template import Template, named
 class Task:
     """A template and its data statistics.
 
-    - `template`: a `Template`, a name such as `recall`, or text such as `"a b | a -> b"`.
+    - `text`: a name such as `recall`, or a template such as `"a b | a -> b"`.
     - `blocks` N: complete blocks in the context; the query's incomplete block comes after them.
     - `burstiness` b: copies of each relevant block.
     - `context_fraction`: probability that the relevant blocks are in the context; otherwise
@@ -34,7 +34,7 @@ class Task:
     All tokens of a prompt differ, except where a letter stands several times.
     """
 
-    template: Template
+    text: str
     blocks: int = 8
     burstiness: int = 1
     context_fraction: float = 1.0
@@ -45,12 +45,14 @@ class Task:
     frequency_bins: tuple[tuple[float, int], ...] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.template, str):
-            object.__setattr__(self, "template", named(self.template))
         _check_ranges(self)
         _check_blocks(self)
         _check_classes(self)
         _check_copies(self)
+
+    @cached_property
+    def template(self) -> Template:
+        return named(self.text)
 
     @property
     def block_size(self) -> int:
