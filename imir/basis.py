@@ -170,7 +170,7 @@ class Basis:
     def _side(self, orbit: int) -> str:
         """Name of an orbit: its relation, with its first role where that has several orbits."""
         nodes = np.flatnonzero(self.configuration.orbit_of_node == orbit)
-        r = self.configuration.node_relation[nodes[0]]
+        r = int(self.configuration.node_relation[nodes[0]])
         relation = self.configuration.relations[r]
         role = nodes[0] - self.configuration.node(r, 0)
         return relation.name if len(nodes) == relation.motif.size else f"{relation.name}.{role}"

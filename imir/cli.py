@@ -234,8 +234,11 @@ class Phase(RunOptions):
 def _places(corpora: Sequence[Measured], x: str, y: str) -> dict[str, tuple[float, float]]:
     """Where each text lies on the axes; texts have no place on axes that they cannot measure."""
     measured = {c.text.name: c.as_dict() for c in corpora}
-    places = {name: (c.get(x), c.get(y)) for name, c in measured.items()}
-    return {name: place for name, place in places.items() if None not in place}
+    return {
+        name: (c[x], c[y])
+        for name, c in measured.items()
+        if c.get(x) is not None and c.get(y) is not None
+    }
 
 
 def _locate(diagram, x: float, y: float) -> dict[str, Any]:

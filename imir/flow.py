@@ -243,14 +243,22 @@ def _solution(tie: Tie, flow: Flow, trace: Trace) -> Solution:
     outcome = f"emergence of {flow.stop}" if trace.stopped else "finished"
     if trace.failed:
         outcome = f"failed at time {float(trace.end):.6g} after {int(trace.steps)} steps"
+    icl_time, iwl_time = (
+        None if np.isnan(time) else float(time) for time in (trace.icl_time, trace.iwl_time)
+    )
     return Solution(
-        tie.names,
-        *(x[kept] for x in (trace.times, trace.coordinates, trace.loss, trace.icl, trace.iwl)),
-        *(None if np.isnan(t) else float(t) for t in (trace.icl_time, trace.iwl_time)),
-        "gradient-flow time",
-        outcome,
-        f"gradient flow ({type(flow.solver).__name__}, rtol {flow.rtol:g})",
-        {"steps": int(trace.steps)},
+        names=tie.names,
+        times=np.asarray(trace.times)[kept],
+        coordinates=np.asarray(trace.coordinates)[kept],
+        loss=np.asarray(trace.loss)[kept],
+        icl=np.asarray(trace.icl)[kept],
+        iwl=np.asarray(trace.iwl)[kept],
+        icl_time=icl_time,
+        iwl_time=iwl_time,
+        unit="gradient-flow time",
+        outcome=outcome,
+        method=f"gradient flow ({type(flow.solver).__name__}, rtol {flow.rtol:g})",
+        stats={"steps": int(trace.steps)},
     )
 
 
@@ -331,18 +339,21 @@ def _descend(population, optimizer, steps, loss, found, start, inverse_metric, k
 def _discrete_solution(tie, optimizer, half, path, losses, reached) -> Solution:
     finite = np.all(np.isfinite(path), axis=1)
     kept = slice(None) if finite.all() else slice(0, max(1, int(np.argmin(finite))))
-    above = reached > half
-    first = [float(np.argmax(a)) if a.any() else None for a in above.T]
+    icl_time, iwl_time = (float(np.argmax(a)) if a.any() else None for a in (reached > half).T)
     outcome = "finished" if finite.all() else f"failed at step {int(np.argmin(finite))}"
     solution = Solution(
-        tie.names,
-        np.arange(len(path), dtype=float)[kept],
-        *(x[kept] for x in (path, losses, *reached.T)),
-        *first,
-        "steps",
-        outcome,
-        f"{optimizer.name} (learning rate {optimizer.learning_rate:g})",
-        {"steps": len(path) - 1},
+        names=tie.names,
+        times=np.arange(len(path), dtype=float)[kept],
+        coordinates=path[kept],
+        loss=losses[kept],
+        icl=reached[kept, 0],
+        iwl=reached[kept, 1],
+        icl_time=icl_time,
+        iwl_time=iwl_time,
+        unit="steps",
+        outcome=outcome,
+        method=f"{optimizer.name} (learning rate {optimizer.learning_rate:g})",
+        stats={"steps": len(path) - 1},
     )
     if solution.failed:
         raise RunFailure(f"The optimiser {outcome}: coordinates are not finite.", solution)

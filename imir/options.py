@@ -88,12 +88,12 @@ class RunOptions(ModelOptions):
     """Floating-point numbers."""
 
 
-def task_of(options: TaskOptions, **changes: float) -> Task:
+def task_of(options: TaskOptions) -> Task:
     """The task that the options describe."""
     bins = tuple(_bin(text) for text in options.frequency_bins)
     names = ("blocks", "burstiness", "context_fraction", "rare_fraction", "variability")
     names += ("vocabulary", "rare_vocabulary")
-    statistics = {name: getattr(options, name) for name in names} | changes
+    statistics = {name: getattr(options, name) for name in names}
     return Task(options.task, frequency_bins=bins, **statistics)
 
 

@@ -113,8 +113,8 @@ def coordinates(solution: Solution, most: int = 7, ax: Axes | None = None) -> Ax
     ax = _axes(ax)
     moved = np.ptp(solution.coordinates, axis=0)
     for rank, c in enumerate(np.argsort(-moved)[:most]):
-        style = {"color": LINES[rank % len(LINES)], "ls": STYLES[rank % len(STYLES)]}
-        ax.plot(solution.times, solution.coordinates[:, c], label=solution.names[c], **style)
+        (line,) = ax.plot(solution.times, solution.coordinates[:, c], label=solution.names[c])
+        line.set(color=LINES[rank % len(LINES)], ls=STYLES[rank % len(STYLES)])
     _over_time(ax, solution, "coordinate")
     return ax
 

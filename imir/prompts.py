@@ -67,7 +67,8 @@ def distinct(key: Key[Array, ""], below: int, count: int) -> Int[Array, " count"
     Never materialises `below` integers, so vocabularies of any size cost the same. Probabilities
     are uniform up to below / 2³².
     """
-    return _distinct(*chances(key, (count,), (count,)), below)
+    choose, shuffle = chances(key, (count,), (count,))
+    return _distinct(choose, shuffle, below)
 
 
 def _distinct(choose: UInt[Array, " count"], shuffle: UInt[Array, " count"], below: int):

@@ -75,16 +75,17 @@ def compressed(seen: View) -> View:
 def stacked(views: list[View]) -> View:
     """One view of all prompts; candidates that a view lacks count zero times."""
     width = max(v.counts.shape[1] for v in views)
-    wide = [
-        (jnp.pad(v.answers, ((0, 0), (0, width - v.counts.shape[1]), (0, 0))),
-         jnp.pad(v.counts, ((0, 0), (0, width - v.counts.shape[1]))))
-        for v in views
-    ]  # fmt: skip
+    lacking = [width - v.counts.shape[1] for v in views]
     before = np.cumsum([0, *(len(v.kernels) for v in views)])
+    wide = [
+        jnp.pad(v.answers, ((0, 0), (0, w), (0, 0))) for v, w in zip(views, lacking, strict=True)
+    ]
+    counts = [jnp.pad(v.counts, ((0, 0), (0, w))) for v, w in zip(views, lacking, strict=True)]
     return View(
         jnp.concatenate([v.kernels for v in views]),
         jnp.concatenate([v.attends + b for v, b in zip(views, before, strict=False)]),
-        *(jnp.concatenate(x) for x in zip(*wide, strict=True)),
+        jnp.concatenate(wide),
+        jnp.concatenate(counts),
         jnp.concatenate([v.target for v in views]),
         jnp.concatenate([v.weight for v in views]),
     )

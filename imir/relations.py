@@ -164,12 +164,12 @@ class Configuration:
             if i == j:
                 size -= self.relations[i].copies * len(sources) * len(targets)
             if size:
-                yield self._orbital(False, tuple(product(sources, targets)), size)
+                pairs = tuple((int(x), int(y)) for x, y in product(sources, targets))
+                yield self._orbital(False, pairs, size)
 
     def _orbital(self, same: bool, pairs: tuple[tuple[int, int], ...], size: int) -> Orbital:
         source, target = (int(self.orbit_of_node[x]) for x in pairs[0])
         row_sum = size // int(self.orbit_sizes[source])
-        pairs = tuple((int(x), int(y)) for x, y in pairs)
         return Orbital(same, source, target, pairs, size, row_sum)
 
     @cached_property
@@ -250,5 +250,5 @@ class Configuration:
 
     def dense(self, coefficients: Float[np.ndarray, "*s O"]) -> Float[np.ndarray, "*s N N"]:
         """Explicit N × N matrices Σ_o c_o S_o; for small configurations only."""
-        elements = np.arange(self.size)
+        elements = jnp.arange(self.size)
         return coefficients[..., np.asarray(self.orbital_of(elements[:, None], elements))]

@@ -74,7 +74,8 @@ def _stack(icl: Population | None, iwl: Population | None, best_iwl: Float[Array
 
 def reweighted(found: Probes, odds: Odds, best_iwl: Float[Array, ""]) -> Probes:
     """The same questions under other probabilities."""
-    return _stack(*(p and with_odds(p, odds) for p in found.asked), best_iwl)
+    icl, iwl = (p and with_odds(p, odds) for p in found.asked)
+    return _stack(icl, iwl, best_iwl)
 
 
 def best_iwl(task: Task, shape: Task | None = None) -> float:

@@ -1,7 +1,7 @@
 """What a run returns: coordinates, loss and scores over time, with stats and outcome."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import xarray as xr
@@ -57,7 +57,9 @@ class Solution:
             "icl_score": (self.icl, "probability"),
             "iwl_score": (self.iwl, "probability"),
         }
-        data = {name: ("time", value, {"units": unit}) for name, (value, unit) in over_time.items()}
+        data: dict[str, Any] = {
+            name: ("time", value, {"units": unit}) for name, (value, unit) in over_time.items()
+        }
         data["coordinates"] = (("time", "coordinate"), self.coordinates, {"units": "1"})
         times = {"icl_time": self.icl_time, "iwl_time": self.iwl_time}
         attributes = {k: np.nan if v is None else v for k, v in times.items()}

@@ -97,7 +97,9 @@ def enumerate_prompts(
             f"expectation, but has {count}; take a sample instead."
         )
     rows = list(plan.rows())
-    outcomes = jax.tree.map(lambda *x: jnp.asarray(np.stack(x)), *(row.outcome for row in rows))
+    outcomes = Outcome(
+        *(jnp.asarray(np.stack(x)) for x in zip(*(r.outcome for r in rows), strict=True))
+    )
     prompts = _assemble(task, outcomes)
     return Enumeration(
         prompts,
@@ -119,7 +121,7 @@ def _assemble(task: Task, outcomes: Outcome) -> Prompts:
 
 @dataclass(frozen=True)
 class _Row:
-    outcome: Outcome
+    outcome: tuple[np.ndarray, ...]
     kind: int
     types: np.ndarray
     multiplicity: float
@@ -175,7 +177,8 @@ class _Plan:
                 outcome = self._outcome(present, kind, every, order, shuffle)
                 yield _Row(outcome, number, every, share)
 
-    def _outcome(self, present: bool, kind: Kind, types, order, shuffle) -> Outcome:
+    def _outcome(self, present: bool, kind: Kind, types, order, shuffle) -> tuple[np.ndarray, ...]:
+        """Fields of an `Outcome`."""
         shape: Layout = self.shape
         kinds = [kind, *(self.merged[t][0] if t >= 0 else kind for t in types)]
         links = np.zeros((len(kinds), shape.width), bool)
@@ -184,9 +187,7 @@ class _Plan:
         place = np.empty(self.task.blocks, int)
         place[list(order)] = np.arange(self.task.blocks)
         turned = np.array([*shuffle, *[0] * (shape.relevant - len(shuffle))], int)
-        return Outcome(
-            np.array(present), np.array([k.relation for k in kinds]), links, place, turned
-        )
+        return (np.array(present), np.array([k.relation for k in kinds]), links, place, turned)
 
 
 def _kinds(task: Task, length: int) -> list[Kind]:

@@ -7,6 +7,7 @@ first), and one for each fresh token `*`. Copies are numbered from zero in each 
 Shapes: `G` groups of at most `W` tokens, `D` distractors, `N` blocks.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import permutations
@@ -19,6 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from imir.prompts import Prompts, chances, random_image, uniform, unit
 from imir.tasks.task import Task, unlinked
+from imir.tasks.template import Block
 
 
 class Outcome(eqx.Module):
@@ -70,13 +72,14 @@ def layout(task: Task) -> Layout:
     lengths += [task.block_size] * task.distractors
     stars = len(lengths)
 
-    def places(block):
+    def places(block: Block) -> Iterator[tuple[int, int]]:
         nonlocal stars
         for token in block.tokens:
             stars += token == "*"
             yield (stars - 1, 0) if token == "*" else (0, letter(token))
 
     bound = [list(places(block)) for block in (*relevant, *template.decoys)]
+    spare: list[list[tuple[int, int]]]
     spare = [[(1 + g, i) for i in range(n)] for g, n in enumerate(lengths[1:])]
     rest = bound[len(relevant) :] + spare[len(relevant) :]
     here, away = (_padded(x + rest, task) for x in (bound[: len(relevant)], spare[: len(relevant)]))
