@@ -14,10 +14,10 @@ from matplotlib.patches import Patch
 from imir.scores import REGIMES
 from imir.solution import Solution
 
-# Okabe and Ito's palette: distinguishable with every common colour vision, and by lightness.
-COLOURS = {"neither": "#f0f0f0", "ICL": "#0072b2", "IWL": "#e69f00", "both": "#56b4e9"}
+# Apart for every common colour vision, and evenly apart in lightness for print.
+COLOURS = {"neither": "#f7f7f7", "ICL": "#003f72", "IWL": "#d55e00", "both": "#7fc8f0"}
 FAILED = "#000000"
-HATCHES = {"neither": "", "ICL": "///", "IWL": "...", "both": "xx"}
+# Okabe and Ito's palette, with line styles that repeat what the colours say.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLES = ("-", "--", "-.", ":")
 Corpora = Mapping[str, tuple[float, float]]
@@ -39,25 +39,14 @@ def regimes(diagram: xr.Dataset, corpora: Corpora | None = None, ax: Axes | None
     colours = [FAILED, *(COLOURS[name] for name in REGIMES)]
     mesh = (diagram[x].values, diagram[y].values, diagram["regime"].values)
     ax.pcolormesh(*mesh, cmap=ListedColormap(colours), vmin=-1.5, vmax=3.5, shading="nearest")
-    _hatch(ax, mesh)
     present = [name for i, name in enumerate(REGIMES) if np.any(mesh[2] == i)]
-    handles = [
-        Patch(facecolor=COLOURS[n], hatch=HATCHES[n], edgecolor="0.2", label=n) for n in present
-    ]
+    handles = [Patch(facecolor=COLOURS[n], edgecolor="0.2", label=n) for n in present]
     if np.any(mesh[2] == -1):
         handles.append(Patch(facecolor=FAILED, label="solver failed"))
     _label(ax, x, y, "regime at the end of the run")
     _mark(ax, corpora)
     ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.14), ncols=4, frameon=False)
     return ax
-
-
-def _hatch(ax: Axes, mesh: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-    """Hatches repeat what the colours say, for readers without them."""
-    for i, name in enumerate(REGIMES):
-        cells = np.ma.masked_where(mesh[2] != i, mesh[2])
-        if HATCHES[name] and cells.count():
-            ax.pcolor(*mesh[:2], cells, shading="nearest", hatch=HATCHES[name], alpha=0.0)
 
 
 def emergence_times(
@@ -68,9 +57,10 @@ def emergence_times(
 ) -> Axes:
     """When a score emerged, in gradient-flow time; blank cells are those where it never did."""
     ax, (y, x) = _axes(ax), _names(diagram)
-    values = np.log10(np.maximum(diagram[score].values, 1e-12))
-    mesh = ax.pcolormesh(diagram[x].values, diagram[y].values, values, shading="nearest")
-    ax.figure.colorbar(mesh, ax=ax, label="log₁₀ of gradient-flow time")
+    mesh = (diagram[x].values, diagram[y].values, diagram[score].values)
+    if np.any(mesh[2] > 0):
+        drawn = ax.pcolormesh(*mesh, shading="nearest", norm="log")
+        ax.figure.colorbar(drawn, ax=ax, label="gradient-flow time")
     _label(ax, x, y, f"emergence of {score.removesuffix('_time').upper()}")
     _mark(ax, corpora)
     return ax

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import small_basis
+from conftest import plain_dense, small_basis
 
 from fullmodel import confinement
 from fullmodel.confinement import (
@@ -24,12 +24,13 @@ from fullmodel.confinement import (
 )
 from fullmodel.confinement.measures import _fit, gradient
 from fullmodel.confinement.orbits import _canonical
+from fullmodel.confinement.verification import SAMPLES, _sample
 from fullmodel.model import Weights
-from imir.basis import Basis, basis_of
+from imir.basis import Basis, Element, Frame, basis_of
 from imir.flow import Optimizer
+from imir.population import Loss
 from imir.prompts import Prompts, orbit
 from imir.relations import Motif, Relation, cycle, single
-from imir.tasks.outcomes import odds, sample
 from imir.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -58,15 +59,22 @@ def recall() -> Verification:
 # Weights and coordinates
 
 
+def matrix(basis: Basis, e: Element) -> np.ndarray:
+    """B_e = V_u S V_vᵀ as an explicit d × d matrix."""
+    paths = basis.paths(basis.layers + 1)
+    place = np.zeros((len(paths), len(paths)))
+    place[paths.index(e.query_path), paths.index(e.key_path)] = 1.0
+    orbitals = plain_dense(basis.configuration)
+    return np.kron(place, np.tensordot(basis.values[e.selection], orbitals, 1))
+
+
 def dense(basis: Basis, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Σ θ_e B_e with explicit d × d matrices."""
     d = basis.configuration.size * len(basis.paths(basis.layers + 1))
     key_query, readout = np.zeros((basis.layers, basis.heads, d, d)), np.zeros((d, d))
-    for element, theta in zip(basis.elements, coefficients, strict=True):
-        if element.head is None:
-            readout += theta * basis.matrix(element)
-        else:
-            key_query[element.layer - 1, element.head - 1] += theta * basis.matrix(element)
+    for e, theta in zip(basis.elements, coefficients, strict=True):
+        part = readout if e.head is None else key_query[e.layer - 1, e.head - 1]
+        part += theta * matrix(basis, e)
     return key_query, readout
 
 
@@ -205,24 +213,18 @@ def test_reachable_shifts_suffice_at_every_point_of_the_manifold():
     assert orbit_residual(onehot, random(onehot), prompts) < 1e-12
 
 
-def test_one_layer_needs_no_backward_shifts():
-    task, prompts, _ = orbit_for("recall")
-    literal = basis_of(task, layers=1, heads=2, shifts="literal")
-    assert orbit_residual(literal, random(literal), prompts) < 1e-12
-
-
 # Training
 
 
+SGD, ADAM = Optimizer("sgd", 0.1, weight_decay=1e-3), Optimizer("adam", 0.01, epsilon=1e-3)
+
+
+# Momentum with weight decay is what `verify` takes.
 @pytest.mark.parametrize(
     ("frame", "optimizer", "loss"),
-    [
-        ("centered", Optimizer("sgd", 0.1, weight_decay=1e-3), "cross_entropy"),
-        ("centered", Optimizer("momentum", 0.02), "squared_error"),
-        ("onehot", Optimizer("adam", 0.01, epsilon=1e-3), "cross_entropy"),
-    ],
+    [("centered", SGD, "squared_error"), ("onehot", ADAM, "cross_entropy")],
 )
-def test_full_training_is_training_in_coordinates(frame: str, optimizer: Optimizer, loss: str):
+def test_full_training_is_training_in_coordinates(frame: Frame, optimizer: Optimizer, loss: Loss):
     task, prompts, _ = orbit_for("recall")
     basis = basis_of(task, layers=2, heads=1, frame=frame)
     found = trajectories(basis, random(basis), prompts, optimizer, 500, every=50, loss=loss)
@@ -232,9 +234,10 @@ def test_full_training_is_training_in_coordinates(frame: str, optimizer: Optimiz
 
 def test_training_on_less_than_an_orbit_leaves_the_manifold():
     task, prompts, _ = orbit_for("recall")
-    few = jax.tree.map(lambda x: x[:20], prompts)
+    few = replace(prompts, weight=np.eye(200)[0])
     basis = basis_of(task, layers=2, heads=1)
-    assert trajectories(basis, random(basis), few, Optimizer("sgd", 0.1), 2).drift > 0.1
+    found = trajectories(basis, random(basis), few, SGD, 500, every=50, loss="squared_error")
+    assert found.drift > 0.1
 
 
 # Random prompts
@@ -257,15 +260,14 @@ def test_fit_finds_the_floor_and_the_slope():
 def test_sampled_gradients_level_off_outside_the_literal_span():
     task, prompts, _ = orbit_for("recall")
     literal = basis_of(task, layers=2, heads=1, shifts="literal")
-    theta = random(literal)
+    theta = 2 * random(literal, 7)
     expected = gradient(literal, theta, prompts)
     off, whole = (
         np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(w)))
         for w in (confinement.off_span(literal, expected), expected)
     )
-    drawn = sample(task, jax.random.key(0), 63 * 8 * 64, odds(task))
-    found = monte_carlo(literal, theta, drawn)
-    assert found.floor > 2 * found.floor_error
+    found = monte_carlo(literal, theta, _sample(task, jax.random.key(0), SAMPLES[0]))
+    assert found.floor > 3 * found.floor_error
     assert found.floor**2 == pytest.approx((off / whole) ** 2, abs=3 * found.floor_error**2)
 
 
@@ -334,7 +336,7 @@ def test_a_floor_or_another_slope_fails():
 @pytest.mark.slow
 @pytest.mark.parametrize("frame", ["centered", "onehot"])
 @pytest.mark.parametrize("name", NAMED)
-def test_every_named_task_passes_every_check(name: str, frame: str):
+def test_every_named_task_passes_every_check(name: str, frame: Frame):
     found = verify(name, frame=frame)
     assert found.passed, str(found)
     assert found.steps == (500 if name != "retrieval" else 9)
@@ -345,3 +347,4 @@ def test_every_named_task_passes_every_check(name: str, frame: str):
 def test_other_depths_and_widths_pass_every_check(layers: int, heads: int):
     found = verify("recall", layers=layers, heads=heads)
     assert found.passed, str(found)
+    assert (found.orbit_residual_literal < 1e-12) == (layers == 1)
