@@ -20,12 +20,13 @@ import matplotlib
 import numpy as np
 import tomli_w
 import tyro
+from tqdm import tqdm
 
 from imir import plot
 from imir.basis import basis_of
 from imir.corpus import Corpus as Measured
 from imir.corpus import Tokenization, measure
-from imir.flow import Optimizer, descend, gradient_flow
+from imir.flow import Optimizer, check, descend, gradient_flow
 from imir.options import (
     ModelOptions,
     RunOptions,
@@ -36,7 +37,7 @@ from imir.options import (
     tie_of,
     writable,
 )
-from imir.phases import axis, phase_diagram, regime_counts
+from imir.phases import axis, cells, phase_diagram, regime_counts
 from imir.population import expectation
 from imir.scores import REGIMES, probes
 from imir.solution import RunFailure, Solution
@@ -135,10 +136,11 @@ class Simulate(RunOptions):
         task = task_of(self)
         tie = tie_of(self, task)
         start, flow = start_of_run(self, tie), flow_of(self, stop=self.stop, clamps=self._clamps())
-        writable(self.out)
+        check(tie, flow)
         sampled, asked = jax.random.split(jax.random.key(self.seed))
         population = expectation(self.expectation, tie, task, self.samples, sampled)
         found = probes(tie, task, self.samples, asked)
+        writable(self.out)
         if self.optimizer == "flow":
             # A bar needs a callback, which keeps a program out of the cache: only for long work.
             flow = replace(flow, progress=population.size * task.length**2 > LONG)
@@ -192,6 +194,8 @@ class Phase(RunOptions):
         with precision(self):
             task, x, y = task_of(self), axis(self.x), axis(self.y)
             flow = flow_of(self, saves=48)
+            check(tie_of(self, task), flow)
+            cells(task, x, y, self.start, self.weight_decay)
             corpora = [
                 measure(f, tokenization=self.tokenization, context=task.length) for f in self.corpus
             ]
@@ -384,10 +388,11 @@ def run(arguments: Sequence[str]) -> int:
         command = _parse(arguments)
         report = command.report()
     except KeyboardInterrupt:
-        print("imir: interrupted.", file=sys.stderr)
+        tqdm.write("imir: interrupted.", file=sys.stderr)
         return 130
     except Exception as error:
-        print(f"imir: {' '.join(str(error).split()) or type(error).__name__}", file=sys.stderr)
+        sentence = " ".join(str(error).split()) or type(error).__name__
+        tqdm.write(f"imir: {sentence}", file=sys.stderr)
         return 2
     print(json.dumps(report.data) if command.json else report.text)
     return report.status

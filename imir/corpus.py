@@ -252,7 +252,7 @@ def _context_sums(tokens: np.ndarray, context: int, progress: bool) -> np.ndarra
     step = max(_CHUNK, context)
     starts = range(context, len(tokens), step)
     sums = np.zeros(4, np.int64)
-    for start in tqdm(starts, desc="contexts", disable=not progress):
+    for start in tqdm(starts, desc="contexts", leave=False, disable=not progress):
         # a context before, a successor after
         sums += _piece_sums(tokens[start - context : start + step + 1], context, step)
     return sums
@@ -302,7 +302,9 @@ def _chunks(path: Path, progress: bool) -> Iterator[bytes]:
     except OSError as error:
         _refuse("path", "be a readable file", f"{path} is not ({error.strerror})")
     size = os.fstat(file.fileno()).st_size
-    bar = tqdm(total=size, desc="reading", unit="B", unit_scale=True, disable=not progress)
+    bar = tqdm(
+        total=size, desc="reading", unit="B", unit_scale=True, leave=False, disable=not progress
+    )
     with file, bar:
         while chunk := file.read(_CHUNK):
             bar.update(len(chunk))

@@ -88,8 +88,14 @@ def start_of(tie: Tie, start: Start) -> Float[Array, " C"]:
     return values
 
 
-def check_tolerance(rtol: float) -> None:
-    """Refuse a relative tolerance that the current precision cannot reach."""
+def check(tie: Tie, flow: Flow) -> None:
+    """Refuse a tolerance that the current precision cannot reach, and clamps of no coordinate."""
+    rtol = flow.rtol
+    if unknown := [name for name, _ in flow.clamps if name not in tie.names]:
+        raise ValueError(
+            f"Argument `clamps` must name coordinates among {', '.join(tie.names[:8])}, "
+            f"but has {unknown[0]!r}."
+        )
     kind = jnp.asarray(0.0).dtype
     least = 100 * float(jnp.finfo(kind).eps)
     if not rtol >= least:
@@ -115,7 +121,7 @@ def gradient_flow(
         raise ValueError("Argument `population` must be exact or fixed for a flow, but is fresh.")
     if flow.stop and probes is None:
         raise ValueError(f"Argument `probes` must be given to stop at {flow.stop}, but is None.")
-    check_tolerance(flow.rtol)
+    check(population.tie, flow)
     tie, seen = population.tie, population.at()
     G = tie.metric if metric is None else np.asarray(metric)
     begin = start_of(tie, start)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 from tqdm import tqdm
 
 from imir.canonical import canonical
-from imir.flow import Flow, Trace, check_tolerance, integrate, inverse
+from imir.flow import Flow, Trace, check, integrate, inverse
 from imir.population import Expectation, Population, expectation, with_odds
 from imir.scores import REGIMES, Probes, best_iwl, probes, regime, reweighted
 from imir.tasks.outcomes import odds
@@ -127,14 +127,13 @@ def phase_diagram(
     is exact where the prompts can be listed, otherwise over `samples` prompts drawn with `seed`.
     Raises `ValueError` for cells that cannot be; a cell whose solver fails is recorded, not raised.
     """
-    check_tolerance(flow.rtol)
     todo = cells(task, x, y, start, weight_decay)
     results: list[dict[str, np.ndarray]] = [{} for _ in todo]
     names: tuple[str, ...] = ()
     with tqdm(total=len(todo), unit="cell", disable=not progress) as bar:
         for numbers in _alike(todo):
             alike = [todo[i] for i in numbers]
-            sweep = _sweep(alike, tie_of, kind, samples, jax.random.key(seed))
+            sweep = _sweep(alike, flow, tie_of, kind, samples, jax.random.key(seed))
             names = sweep.population.tie.names
             for chunk in _chunks(numbers, alike):
                 results_of_chunk = _run_chunk(sweep, flow, [cell for _, cell in chunk])
@@ -154,9 +153,10 @@ class Sweep(eqx.Module):
     inverse_metric: Float[Array, "C C"]
 
 
-def _sweep(alike: list[Cell], tie_of, kind, samples: int, key: Key[Array, ""]) -> Sweep:
+def _sweep(alike: list[Cell], flow: Flow, tie_of, kind, samples: int, key: Key[Array, ""]) -> Sweep:
     shape = _shape([cell.task for cell in alike])
     tie = tie_of(shape)
+    check(tie, flow)
     population = expectation(kind, tie, shape, samples, key)
     return Sweep(shape, population, probes(tie, shape, samples, key), inverse(tie.metric))
 

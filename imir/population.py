@@ -108,13 +108,12 @@ def expectation(
     size: int,
     key: Key[Array, ""],
     question: Question = Question(),
-    limit: int = 20_000,
 ) -> Population:
-    """Exact where at most `limit` prompts can be listed (or `kind` insists), else one sample."""
+    """Exact where the prompts can be listed (or `kind` insists on it), else one sample."""
     if kind == "sample":
         return fixed_sample(tie, task, size, key, question)
     try:
-        return exact(tie, task, question, LIMIT if kind == "exact" else limit)
+        return exact(tie, task, question)
     except TooManyPrompts:
         if kind == "exact":
             raise

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from imir.basis import Basis
+from imir.basis import Basis, Path
 from imir.prompts import Prompts
 from imir.relations import Configuration, Relation, cycle
 from imir.tasks.outcomes import Question, odds, sample
@@ -44,9 +44,7 @@ def _sampler(task: Task, size: int, question: Question) -> Callable:
 
 
 @cache
-def draw(
-    task: Task, size: int, question: Question = Question(), like: Task | None = None
-) -> Prompts:
+def draw(task: Task, size: int, question: Question = Question(), like: Task | None = None) -> Any:
     """A sample in NumPy arrays, drawn once and shared; with the probabilities of `like`."""
     drawn = _sampler(task, size, question)(jax.random.key(5), odds(like or task, task))
     return jax.tree.map(np.asarray, drawn)
@@ -99,7 +97,7 @@ def plain_logits(basis: Basis, coefficients: np.ndarray, prompts: Prompts) -> np
         i: sum(s[x[:, :, None], y[:, None]] for x in parts for y in parts) for i, s in S.items()
     }
     n = tokens.shape[-1]
-    A = {(): np.broadcast_to(np.eye(n), (len(tokens), n, n))}
+    A: dict[Path, np.ndarray] = {(): np.broadcast_to(np.eye(n), (len(tokens), n, n))}
     for layer in range(1, basis.layers + 1):
         new = {}
         for head in range(1, basis.heads + 1):

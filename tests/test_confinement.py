@@ -26,7 +26,7 @@ from fullmodel.confinement.measures import _fit, gradient
 from fullmodel.confinement.orbits import _canonical
 from fullmodel.confinement.verification import SAMPLES, _sample
 from fullmodel.model import Weights
-from imir.basis import Basis, Element, Frame, basis_of
+from imir.basis import Basis, Frame, basis_of
 from imir.flow import Optimizer
 from imir.population import Loss
 from imir.prompts import Prompts, orbit
@@ -59,22 +59,26 @@ def recall() -> Verification:
 # Weights and coordinates
 
 
-def matrix(basis: Basis, e: Element) -> np.ndarray:
-    """B_e = V_u S V_vᵀ as an explicit d × d matrix."""
-    paths = basis.paths(basis.layers + 1)
-    place = np.zeros((len(paths), len(paths)))
-    place[paths.index(e.query_path), paths.index(e.key_path)] = 1.0
-    orbitals = plain_dense(basis.configuration)
-    return np.kron(place, np.tensordot(basis.values[e.selection], orbitals, 1))
+@cache
+def matrices(basis: Basis) -> list[np.ndarray]:
+    """B_e = V_u S V_vᵀ as explicit d × d matrices."""
+    paths, orbitals = basis.paths(basis.layers + 1), plain_dense(basis.configuration)
+    selections = np.tensordot(basis.values, orbitals, 1)
+    unit = np.eye(len(paths))
+    places = [(paths.index(e.query_path), paths.index(e.key_path)) for e in basis.elements]
+    return [
+        np.kron(np.outer(unit[u], unit[v]), selections[e.selection])
+        for e, (u, v) in zip(basis.elements, places, strict=True)
+    ]
 
 
 def dense(basis: Basis, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Σ θ_e B_e with explicit d × d matrices."""
     d = basis.configuration.size * len(basis.paths(basis.layers + 1))
     key_query, readout = np.zeros((basis.layers, basis.heads, d, d)), np.zeros((d, d))
-    for e, theta in zip(basis.elements, coefficients, strict=True):
+    for e, B, theta in zip(basis.elements, matrices(basis), coefficients, strict=True):
         part = readout if e.head is None else key_query[e.layer - 1, e.head - 1]
-        part += theta * matrix(basis, e)
+        part += theta * B
     return key_query, readout
 
 
@@ -119,10 +123,8 @@ def test_inner_products_are_those_of_the_dense_basis(basis: Basis):
     rng = np.random.default_rng(0)
     key_query, readout = rng.normal(size=(basis.layers, basis.heads, d, d)), rng.normal(size=(d, d))
     expected = [
-        np.sum(
-            basis.matrix(e) * (readout if e.head is None else key_query[e.layer - 1, e.head - 1])
-        )
-        for e in basis.elements
+        np.sum(B * (readout if e.head is None else key_query[e.layer - 1, e.head - 1]))
+        for e, B in zip(basis.elements, matrices(basis), strict=True)
     ]
     found = confinement.inner_products(basis, Weights(jnp.asarray(key_query), jnp.asarray(readout)))
     np.testing.assert_allclose(found, expected, atol=1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import once, plain_logits, uniform
 
-from imir.basis import Basis
+from imir.basis import Basis, Frame
 from imir.prompts import (
     Prompts,
     distinct,
@@ -121,7 +121,7 @@ def test_random_images_turn_copies_independently():
 
 
 @pytest.mark.parametrize("frame", ["centered", "onehot"])
-def test_logits_follow_a_random_image(frame: str):
+def test_logits_follow_a_random_image(frame: Frame):
     """A symmetry of the tokens moves the logits with them; one of the places changes nothing."""
     basis = Basis(TOKENS, RINGS, 2, 2, 1, frame)
     moved = jax.tree.map(lambda x: x[:50], images())

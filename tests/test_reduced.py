@@ -73,9 +73,11 @@ def tie_of_case(case: dict[str, Any]) -> Tie:
 def prompts_of_case(case: dict[str, Any]) -> Prompts:
     """The case's prompt once for each token of the vocabulary as the target."""
     size = len(case["logits"])
-    parts = [jnp.tile(jnp.array(case[name]), (size, 1)) for name in ("tokens", "block", "offset")]
-    weight = jnp.arange(size) == case["target"]
-    return Prompts(*parts, jnp.arange(size), weight.astype(float))
+    tokens, block, offset = (
+        jnp.tile(jnp.array(case[name]), (size, 1)) for name in ("tokens", "block", "offset")
+    )
+    target = jnp.arange(size)
+    return Prompts(tokens, block, offset, target, (target == case["target"]).astype(float))
 
 
 def results(tied: Tie, coordinates: jax.Array, prompts: Prompts) -> dict[str, jax.Array]:
@@ -179,7 +181,8 @@ def transformer(basis: Basis, theta: np.ndarray, prompts: Prompts) -> np.ndarray
         a, b = place[path], place[path[:-1]]
         V[path[-1]][a : a + N, b : b + N] = np.eye(N)
     out = []
-    for tokens, block, offset in zip(prompts.tokens, prompts.block, prompts.offset, strict=True):
+    parts = map(np.asarray, (prompts.tokens, prompts.block, prompts.offset))
+    for tokens, block, offset in zip(*parts, strict=True):
         X = np.pad(E[tokens] + E[6 + 5 * block + offset], ((0, 0), (0, d - N)))
         hidden = np.where(np.tri(len(tokens)), 0, -np.inf)
         for layer in range(1, basis.layers + 1):
@@ -191,12 +194,12 @@ def transformer(basis: Basis, theta: np.ndarray, prompts: Prompts) -> np.ndarray
 
 def some_prompts() -> Prompts:
     return Prompts(
-        tokens=np.array([[0, 1, 4, 2, 0], [3, 3, 5, 0, 2]]),
-        block=np.array([[2, 2, 0, 0, 1], [1, 0, 0, 2, 2]]),
-        offset=np.array([[4, 0, 2, 3, 1], [3, 0, 1, 2, 3]]),
-        target=np.array([1, 4]),
-        weight=np.array([0.3, 0.7]),
-    )  # pyright: ignore[reportArgumentType]
+        tokens=jnp.array([[0, 1, 4, 2, 0], [3, 3, 5, 0, 2]]),
+        block=jnp.array([[2, 2, 0, 0, 1], [1, 0, 0, 2, 2]]),
+        offset=jnp.array([[4, 0, 2, 3, 1], [3, 0, 1, 2, 3]]),
+        target=jnp.array([1, 4]),
+        weight=jnp.array([0.3, 0.7]),
+    )
 
 
 @pytest.mark.parametrize("frame", ["centered", "onehot"])
@@ -204,7 +207,7 @@ def some_prompts() -> Prompts:
 def test_an_explicit_transformer_has_the_same_logits(layers, heads, frame, float64):
     basis = small_basis(layers, heads, frame=frame, shifts="all")
     theta = np.random.default_rng(layers + heads).normal(size=len(basis.elements))
-    prompts = jax.tree.map(jnp.asarray, some_prompts())
+    prompts = some_prompts()
     expected, found = (
         transformer(basis, theta, some_prompts()),
         once(lambda *a: vocabulary_logits(free(basis), *a), jnp.array(theta), prompts),
@@ -267,7 +270,7 @@ def test_compressed_views_give_the_same_losses_and_gradients(template: str, kind
 
 def test_gradients_are_finite_differences(float64):
     tied = free(small_basis(2, 1, frame="onehot"))
-    seen = once(lambda p: view(tied, p), jax.tree.map(jnp.asarray, some_prompts()))
+    seen = once(lambda p: view(tied, p), some_prompts())
     generator, h = np.random.default_rng(5), 1e-4
     theta = generator.normal(size=len(tied.names))
     directions = generator.normal(size=(4, len(theta)))
@@ -289,7 +292,7 @@ def test_a_tie_is_the_sum_of_its_members(float64):
         "head": ["layer1.head1 () M ()", "layer1.head1 () I ()", "layer2.head1 (1.1) I ()"],
         "out": ["output I (2.1)", "output C (2.1)", "output C ()"],
     }
-    tied, prompts = tie(basis, groups), jax.tree.map(jnp.asarray, some_prompts())
+    tied, prompts = tie(basis, groups), some_prompts()
     coordinates = np.array([1.3, -0.7])
     found = once(lambda *a: vocabulary_logits(tied, *a), jnp.array(coordinates), prompts)
     expected = transformer(basis, tied.matrix @ coordinates, some_prompts())
@@ -299,13 +302,14 @@ def test_a_tie_is_the_sum_of_its_members(float64):
 def test_views_and_logits_hold_no_vocabulary(float64):
     """The size of every array stays the same while the vocabulary grows a thousandfold."""
 
-    def sizes(vocabulary: int) -> str:
+    def sizes(vocabulary: int) -> int:
         task = Task("recall", blocks=3, vocabulary=vocabulary)
         tied = free(basis_of(task, 2, 1))
-        prompts = jax.tree.map(lambda x: jnp.asarray(x)[:1], some_prompts())
+        prompts = jax.tree.map(lambda x: x[:1], some_prompts())
         lowered = jax.jit(lambda c: log_partition(logits(tied, c, view(tied, prompts)))).lower(
             jnp.ones(len(tied.names))
         )
-        return lowered.compile(compiler_options=UNOPTIMISED).memory_analysis().temp_size_in_bytes
+        memory: Any = lowered.compile(compiler_options=UNOPTIMISED).memory_analysis()
+        return memory.temp_size_in_bytes
 
     assert sizes(2000) == sizes(2_000_000) < 10**6

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import by_parts, close_to, draw, once, uniform
 
-from imir.basis import Basis, basis_of
+from imir.basis import Basis, Frame, basis_of
 from imir.canonical import canonical
 from imir.prompts import Prompts
 from imir.tasks.enumeration import TooManyPrompts, _Plan, enumerate_prompts
@@ -419,7 +420,7 @@ def test_letters_that_do_not_appear_have_tokens_of_their_own():
 STATISTICS = mixed("recall")
 
 
-def pairs_of(drawn: Prompts) -> np.ndarray:
+def pairs_of(drawn: Any) -> np.ndarray:
     """(prompt, block, place in the block) of the context's tokens."""
     return drawn.tokens[:, :-1].reshape(len(drawn.tokens), -1, 2)
 
@@ -555,7 +556,7 @@ def test_sampling_never_holds_a_vocabulary():
 # Enumeration
 
 
-def listed(task: Task, tie: Tie | None, question: Question = Question()) -> Prompts:
+def listed(task: Task, tie: Tie | None, question: Question = Question()) -> Any:
     found = enumerate_prompts(task, tie, question)
     weight = once(found.weights, odds(task))
     return eqx.tree_at(lambda p: p.weight, jax.tree.map(np.asarray, found.prompts), weight)
@@ -603,7 +604,7 @@ def random_tie(basis: Basis, generator: np.random.Generator) -> Tie:
 
 @pytest.mark.parametrize("frame", ["centered", "onehot"])
 @pytest.mark.parametrize("name", SMALL)
-def test_prompts_are_merged_only_where_no_selection_tells_them_apart(name: str, frame: str):
+def test_prompts_are_merged_only_where_no_selection_tells_them_apart(name: str, frame: Frame):
     task, generator = SMALL[name], np.random.default_rng(7)
     every, basis = listed(task, None), basis_of(task, 2, 1, frame)
     ties = [random_tie(basis, generator) for _ in range(12)]

@@ -22,7 +22,7 @@ from imir.tasks.outcomes import Layout, Odds, Outcome, Question, assemble, layou
 from imir.tasks.task import Task
 from imir.ties import Tie
 
-LIMIT = 200_000
+LIMIT = 20_000
 
 
 class TooManyPrompts(ValueError):

@@ -94,6 +94,7 @@ def parse(text: str) -> Template:
         raise _unreadable(text, len(text), "the end: a template needs `blocks | query -> answer`")
     arrow = text.find("->", sections[-1].start)
     if arrow < 0:
+        _tokens(text, sections[-1])
         raise _unreadable(text, len(text), "the end, without an arrow `->` before the answer")
     query = _tokens(text, _Span(sections[-1].start, arrow))
     answer = _tokens(text, _Span(arrow + 2, len(text)))
