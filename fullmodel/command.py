@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fullmodel.confinement import verify
 from imir.cli import Report, save_report
 from imir.flow import Optimizer
-from imir.options import ModelOptions, task_of, writable
+from imir.options import ModelOptions, task_of
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Verify(ModelOptions):
     def report(self) -> Report:
         if self.steps < 1:
             raise ValueError(f"Argument `steps` must be at least 1, but is {self.steps}.")
-        task, out = task_of(self), writable(self.out)
+        task = task_of(self)
         began = time.perf_counter()
         found = verify(
             task,
@@ -45,7 +45,7 @@ class Verify(ModelOptions):
         verdict = f"{'passed' if found.passed else 'FAILED'} in {seconds:.0f} s"
         data = {**found.as_dict(), "seconds": seconds}
         report = Report(f"{found}\n{verdict}", data, 0 if found.passed else 1)
-        return save_report(self, report, out)
+        return save_report(self, report)
 
     def _optimizer(self) -> Optimizer | None:
         if self.learning_rate is None:

@@ -8,9 +8,8 @@ import json
 import os
 import sys
 import time
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -18,24 +17,25 @@ from typing import Any, Literal, Protocol
 import jax
 import matplotlib
 import numpy as np
-import tomli_w
 import tyro
 from tqdm import tqdm
 
 from imir import plot
 from imir.basis import basis_of
+from imir.configuration import arguments_from, save_configuration
 from imir.corpus import Corpus as Measured
 from imir.corpus import Tokenization, measure
 from imir.flow import Optimizer, check, descend, gradient_flow
 from imir.options import (
     ModelOptions,
     RunOptions,
+    check_folder,
     flow_of,
+    folder,
     precision,
     start_of_run,
     task_of,
     tie_of,
-    writable,
 )
 from imir.phases import axis, cells, phase_diagram, regime_counts
 from imir.population import expectation
@@ -57,6 +57,7 @@ class Report:
 
 class Command(Protocol):
     json: bool
+    out: Path | None
 
     def report(self) -> Report: ...
 
@@ -87,7 +88,7 @@ class Basis(ModelOptions):
         lines = [f"{name:<44} {basis.latex(e)}" for name, e in named]
         total = f"{len(elements)} elements (the paper's literal set: {len(literal.elements)})"
         report = Report("\n".join([*lines, total]), {**counts, "elements": elements})
-        return save_report(self, report, writable(self.out))
+        return save_report(self, report)
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,6 @@ class Simulate(RunOptions):
         sampled, asked = jax.random.split(jax.random.key(self.seed))
         population = expectation(self.expectation, tie, task, self.samples, sampled)
         found = probes(tie, task, self.samples, asked)
-        writable(self.out)
         if self.optimizer == "flow":
             # A bar needs a callback, which keeps a program out of the cache: only for long work.
             flow = replace(flow, progress=population.size * task.length**2 > LONG)
@@ -161,9 +161,10 @@ class Simulate(RunOptions):
     def _write(self, solution: Solution) -> list[str]:
         if self.out is None:
             return []
-        solution.to_xarray().to_netcdf(self.out / "solution.nc", engine="h5netcdf")
-        figures = plot.save(plot.trajectory_figure(solution), str(self.out / "trajectory"))
-        return [str(self.out / "solution.nc"), *figures, _save_configuration(self, self.out)]
+        out = folder(self.out)
+        solution.to_xarray().to_netcdf(out / "solution.nc", engine="h5netcdf")
+        figures = plot.save(plot.trajectory_figure(solution), str(out / "trajectory"))
+        return [str(out / "solution.nc"), *figures, save_configuration(self, out)]
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,6 @@ class Phase(RunOptions):
             corpora = [
                 measure(f, tokenization=self.tokenization, context=task.length) for f in self.corpus
             ]
-            out = writable(self.out)
             diagram = phase_diagram(
                 task,
                 x,
@@ -214,7 +214,7 @@ class Phase(RunOptions):
                 progress=True,
             )
         places = _places(corpora, x.name, y.name)
-        files = [] if out is None else self._write(diagram, places, out)
+        files = [] if self.out is None else self._write(diagram, places, folder(self.out))
         counts = regime_counts(diagram)
         located = {name: _locate(diagram, *place) for name, place in places.items()}
         data = {
@@ -232,7 +232,7 @@ class Phase(RunOptions):
     def _write(self, diagram, places, out: Path) -> list[str]:
         diagram.to_netcdf(out / "phase.nc", engine="h5netcdf")
         figures = plot.save(plot.phase_figure(diagram, places), str(out / "phase"))
-        return [str(out / "phase.nc"), *figures, _save_configuration(self, out)]
+        return [str(out / "phase.nc"), *figures, save_configuration(self, out)]
 
 
 def _places(corpora: Sequence[Measured], x: str, y: str) -> dict[str, tuple[float, float]]:
@@ -297,7 +297,7 @@ class Corpus:
         data = [corpus.as_dict() for corpus in measured]
         data = data[0] if len(data) == 1 else data
         report = Report("\n\n".join(map(_table, measured)), data)
-        return save_report(self, report, writable(self.out))
+        return save_report(self, report)
 
 
 def _table(corpus: Measured) -> str:
@@ -315,27 +315,14 @@ def _number(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _save_configuration(command: Any, out: Path) -> str:
-    """The command's options as TOML, to be given back with --config."""
-    values = {f.name: getattr(command, f.name) for f in fields(command)}
-    kept = {k: _plain(v) for k, v in values.items() if v is not None and k != "json"}
-    (out / "config.toml").write_text(tomli_w.dumps(kept))
-    return str(out / "config.toml")
-
-
-def save_report(command: Any, report: Report, out: Path | None) -> Report:
+def save_report(command: Any, report: Report) -> Report:
     """Write what the command says as report.json, beside its configuration."""
-    if out is None:
+    if command.out is None:
         return report
+    out = folder(command.out)
     (out / "report.json").write_text(json.dumps(report.data, indent=2) + "\n")
-    files = [str(out / "report.json"), _save_configuration(command, out)]
+    files = [str(out / "report.json"), save_configuration(command, out)]
     return replace(report, text="\n".join([report.text, *files]))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    return str(value) if isinstance(value, Path) else value
 
 
 def commands(name: str) -> dict[str, Any]:
@@ -351,7 +338,7 @@ def _parse(arguments: Sequence[str]) -> Command:
     if "--config" in rest:
         place = rest.index("--config")
         file = rest[place + 1] if place + 1 < len(rest) else ""
-        rest = [*_from_configuration(Path(file)), *rest[:place], *rest[place + 2 :]]
+        rest = [*arguments_from(Path(file)), *rest[:place], *rest[place + 2 :]]
     return tyro.extras.subcommand_cli_from_dict(
         commands(name),
         prog="imir",
@@ -362,30 +349,12 @@ def _parse(arguments: Sequence[str]) -> Command:
     )
 
 
-def _from_configuration(file: Path) -> list[str]:
-    try:
-        options = tomllib.loads(file.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ValueError(
-            f"Argument `config` must be a readable TOML file, but {str(file)!r} is not ({error})."
-        ) from None
-    arguments = []
-    for key, value in options.items():
-        flag = f"--{key.replace('_', '-')}"
-        if isinstance(value, bool):
-            arguments += [flag] if value else []
-        elif not isinstance(value, list):
-            arguments += [flag, str(value)]
-        elif value:
-            arguments += [flag, *map(str, value)]
-    return arguments
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit status."""
     matplotlib.use("agg")
     try:
         command = _parse(arguments)
+        check_folder(command.out)
         report = command.report()
     except KeyboardInterrupt:
         tqdm.write("imir: interrupted.", file=sys.stderr)

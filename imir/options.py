@@ -1,5 +1,6 @@
 """Command-line options that several commands share, and what they stand for."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -142,18 +143,18 @@ def precision(options: RunOptions) -> Iterator[None]:
         yield
 
 
-def writable(out: Path | None) -> Path | None:
-    """Make the folder for files; a `ValueError` where that or writing there is impossible."""
+def check_folder(out: Path | None) -> None:
+    """Refuse a folder for files that cannot be made or written; makes nothing itself."""
     if out is None:
-        return None
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".imir-writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
+        return
+    nearest = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK)):
         raise ValueError(
-            f"Argument `out` must be a folder that can be written, but {str(out)!r} is not "
-            f"({error.strerror})."
-        ) from None
+            f"Argument `out` must be a folder that can be written, but {str(nearest)!r} is not."
+        )
+
+
+def folder(out: Path) -> Path:
+    """The folder for files, made where it does not exist."""
+    out.mkdir(parents=True, exist_ok=True)
     return out

@@ -43,10 +43,10 @@ def test_distinct_can_choose_everything():
 
 
 def test_distinct_among_many_spreads_over_all_of_them():
-    values = draws(10**9, 20, 500)
+    values = draws(10**6, 20, 500)
     assert all(len(set(row)) == 20 for row in values.tolist())
-    assert 0 <= values.min() < values.max() < 10**9
-    assert uniform(np.histogram(values, 20, (0, 10**9))[0])
+    assert 0 <= values.min() < values.max() < 10**6
+    assert uniform(np.histogram(values, 20, (0, 10**6))[0])
 
 
 TOKENS = (Relation("rare", single(), 7), Relation("common", cycle(2), 5))
@@ -215,20 +215,3 @@ def test_the_whole_group_spreads_a_pair_over_its_orbital():
     assert np.allclose(shares[0, 3], apart / 54)
     shift = np.kron(np.eye(3), np.roll(np.eye(3), 1, axis=1))
     assert np.allclose(shares[0, 1], shift / 9)
-
-
-def test_a_smaller_orbit_has_the_same_average_of_pairs():
-    """The average of anything bilinear in two of a prompt's elements agrees."""
-    rings = Relation("position", cycle(5), 3)
-    tokens, index = jnp.array([0, 2, 4]), jnp.arange(3)
-    one = Prompts(tokens, 0 * index, index, jnp.array(1), jnp.ones(()))
-    averages = []
-    for whole in (True, False):
-        images = orbit(one, (Relation("common", cycle(2), 5),), rings, whole)
-        place = images.block * 5 + images.offset
-        bound = np.concatenate([np.eye(10)[images.tokens], np.eye(15)[place]], axis=2)
-        flat = bound.reshape(len(images), -1)
-        averages.append((len(images), (flat.T * np.asarray(images.weight)) @ flat))
-    assert averages[1][0] < averages[0][0]
-    # Tokens and places move independently, so their products agree as well.
-    assert np.allclose(averages[0][1], averages[1][1], rtol=0, atol=1e-13)

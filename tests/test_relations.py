@@ -152,13 +152,6 @@ def test_locating_elements_agrees_with_dense_matrices(config: Configuration):
     assert (np.diff(copy) >= 0).all()
 
 
-def test_dense_matrices_are_combinations_of_orbitals():
-    config = EXAMPLES["stars and one token"]
-    coefficients = np.random.default_rng(0).normal(size=(2, len(config.orbitals)))
-    expected = np.einsum("so,oij->sij", coefficients, plain_dense(config))
-    assert (config.dense(coefficients) == expected).all()
-
-
 def test_inner_products_are_traces(config: Configuration):
     A, B = np.random.default_rng(0).normal(size=(2, 3, len(config.orbitals)))
     dense_A, dense_B = (np.tensordot(c, plain_dense(config), 1) for c in (A, B))
