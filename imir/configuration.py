@@ -23,7 +23,7 @@ def _plain(value: Any) -> Any:
 
 
 def arguments_from(file: Path) -> list[str]:
-    """The options in a TOML file as command-line arguments."""
+    """The options in a TOML file as command-line arguments; `files` are positional."""
     try:
         options = tomllib.loads(file.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -33,7 +33,9 @@ def arguments_from(file: Path) -> list[str]:
     arguments = []
     for key, value in options.items():
         flag = f"--{key.replace('_', '-')}"
-        if isinstance(value, bool):
+        if key == "files":
+            arguments = [*map(str, value), *arguments]
+        elif isinstance(value, bool):
             arguments += [flag] if value else []
         elif not isinstance(value, list):
             arguments += [flag, str(value)]

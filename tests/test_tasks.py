@@ -13,7 +13,7 @@ from conftest import by_parts, close_to, draw, once, uniform
 from imir.basis import Basis, Frame, basis_of
 from imir.canonical import canonical
 from imir.prompts import Prompts
-from imir.tasks.enumeration import TooManyPrompts, _Plan, enumerate_prompts
+from imir.tasks.enumeration import LIMIT, TooManyPrompts, _Plan, enumerate_prompts
 from imir.tasks.outcomes import Question, ask, odds, sample
 from imir.tasks.outcomes import draw as draw_outcome
 from imir.tasks.task import Task
@@ -650,7 +650,7 @@ def test_too_many_prompts_are_counted_not_listed():
     task = Task("recall", blocks=12, rare_fraction=0.3, variability=0.2)
     count = 3 * 12 * 3**11
     message = (
-        "Argument `task` must have at most 200000 prompts up to symmetry for an exact "
+        f"Argument `task` must have at most {LIMIT} prompts up to symmetry for an exact "
         f"expectation, but has {count}; take a sample instead."
     )
     with pytest.raises(ValueError, match=f"^{message}$") as error:
