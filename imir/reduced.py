@@ -108,7 +108,7 @@ def _look(tie: Tie, prompt: Prompts):
     copy, node = config.locate(jnp.append(prompt.tokens, prompt.target))
     candidate_copy, candidate_node, counts = _candidates(basis, copy, node)
     same = candidate_copy[:, None] == copy[:-1]
-    table, values = jnp.asarray(config.table), jnp.asarray(tie.kernels[output])
+    table, values = jnp.asarray(config.table), jnp.asarray(tie.kernels[output], float)
     tokens = table[same.astype(int), candidate_node[:, None], node[:-1]]
     places = jnp.broadcast_to(table[0, candidate_node[:, None], config.nodes - 1], same.shape)
     answers = jnp.moveaxis(values[:, tokens] + values[:, places], 0, 1)
@@ -126,7 +126,9 @@ def _sum_kernels(
         for o, (i, j) in zip(orbitals, np.ndindex(len(parts), len(parts)), strict=True)
         if i == j or _couples(config, values)
     ]
-    return sum((jnp.asarray(values)[:, o] for o in used[1:]), jnp.asarray(values)[:, used[0]])
+    return sum(
+        (jnp.asarray(values, float)[:, o] for o in used[1:]), jnp.asarray(values, float)[:, used[0]]
+    )
 
 
 def _couples(config, values: np.ndarray) -> bool:
@@ -166,7 +168,7 @@ def _candidates(basis, copy, node):
     seen = jnp.sum(new[:, None] & (relation[:, None] == jnp.arange(classes)), axis=0)
     orbits = [o for o in dict.fromkeys(config.orbit_of_node) if o != config.orbit_of_node[-1]]
     members = [np.flatnonzero(config.orbit_of_node == o) for o in orbits]
-    of = np.array([config.node_relation[m[0]] for m in members])
+    of = jnp.array([config.node_relation[m[0]] for m in members])
     absent = jnp.asarray([r.copies for r in basis.classes])[of] - seen[of]
     rest = absent * jnp.asarray([len(m) for m in members])
     return (
@@ -190,7 +192,7 @@ def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     rows = jax.vmap(partial(_last_rows, tie, theta))(seen.kernels)[seen.attends]
     paths = tie.basis.paths(tie.basis.layers + 1)
     here = [t for t in tie.terms if t.head is None]
-    coefficients = theta[_table(tie, here, [()], _used_kernels(tie)[1], paths)][0]
+    coefficients = theta[jnp.asarray(_table(tie, here, [()], _used_kernels(tie)[1], paths))][0]
     weights = jnp.einsum("sv,pvm->psm", coefficients, rows).reshape(len(rows), -1)
     values = jnp.einsum("pk,pck->pc", weights, seen.answers)
     return Logits(values, seen.counts, seen.target)
@@ -221,15 +223,15 @@ def _score(tie, theta, layer: int, head: int, kernels, A, rows: slice) -> Float[
     """Σ_{u,v} A_u (Σ_S θ_{uSv} K_S) A_vᵀ over the paths in use; A of the empty path is 1."""
     here = [t for t in tie.terms if (t.layer, t.head) == (layer, head)]
     paths, used = tie.basis.paths(layer), sorted({t.kernel for t in here})
-    K = kernels[np.array([_used_kernels(tie)[0].index(k) for k in used], int)]
+    K = kernels[jnp.array([_used_kernels(tie)[0].index(k) for k in used], int)]
     score = jnp.zeros((A.shape[1], A.shape[1]), kernels.dtype)[rows]
     for plain_u in (True, False):
         for plain_v in (True, False):
             us = [p for p in paths if (p == ()) == plain_u and any(t.query_path == p for t in here)]
             vs = [p for p in paths if (p == ()) == plain_v and any(t.key_path == p for t in here)]
             if us and vs:
-                c = theta[_table(tie, here, us, used, vs)]
-                u, v = (np.array([paths.index(p) for p in side]) for side in (us, vs))
+                c = theta[jnp.asarray(_table(tie, here, us, used, vs))]
+                u, v = (jnp.array([paths.index(p) for p in side]) for side in (us, vs))
                 score += _contract(c, K, A, rows, None if plain_u else u, None if plain_v else v)
     return score
 
@@ -248,7 +250,7 @@ def _table(tie: Tie, terms: list[Term], us, kernels, vs) -> Int[np.ndarray, "U K
     """Coordinate of each term; the index of an appended zero where there is no term."""
     places = {(t.query_path, t.kernel, t.key_path): t.coordinate for t in terms}
     rows = [[[places.get((u, k, v), len(tie.names)) for v in vs] for k in kernels] for u in us]
-    return np.array(rows, int).reshape(len(us), len(kernels), len(vs))
+    return np.array(rows, np.int32).reshape(len(us), len(kernels), len(vs))
 
 
 def log_partition(out: Logits) -> Float[Array, " P"]:

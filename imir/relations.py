@@ -102,13 +102,16 @@ class Configuration:
     @cached_property
     def node_relation(self) -> np.ndarray:
         """Relation of each node; nodes are the motifs' nodes, one motif after the other."""
-        return np.repeat(range(len(self.relations)), [r.motif.size for r in self.relations])
+        sizes = [r.motif.size for r in self.relations]
+        return np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
 
     @cached_property
     def _starts(self) -> np.ndarray:
         """First element, first copy and first node of each relation, with the totals at the end."""
         sizes = [(r.size, r.copies, r.motif.size) for r in self.relations]
-        return np.array([*accumulate(sizes, lambda a, b: np.add(a, b), initial=(0, 0, 0))])
+        starts = accumulate(sizes, lambda a, b: np.add(a, b), initial=(0, 0, 0))
+        # 32-bit in every precision: a trace may otherwise keep constants of another precision.
+        return np.array([*starts], np.int32)
 
     @property
     def size(self) -> int:
@@ -178,7 +181,7 @@ class Configuration:
 
         −1 where no such pair exists.
         """
-        table = np.full((2, self.nodes, self.nodes), -1)
+        table = np.full((2, self.nodes, self.nodes), -1, np.int32)
         for o, orbital in enumerate(self.orbitals):
             rows, columns = zip(*orbital.pairs, strict=True)
             table[int(orbital.same), rows, columns] = o

@@ -36,10 +36,12 @@ class Kind:
     relation: int
     links: tuple[bool, ...]
 
-    def probability(self, odds: Odds, free: int) -> Float[Array, ""]:
-        """`free` counts the links that chance decides (none in a class without a relation)."""
+    def probability(self, odds: Odds, free: int, given: Question) -> Float[Array, ""]:
+        """`free` counts the links that chance decides; what is `given` has probability one."""
         q, linked = odds.unlinked[self.relation], sum(self.links)
-        return odds.shares[self.relation] * (1 - q) ** linked * q ** max(0, free - linked)
+        share = odds.shares[self.relation] if given.class_name is None else 1.0
+        links = (1 - q) ** linked * q ** max(0, free - linked) if given.linked is None else 1.0
+        return jnp.asarray(share * links)
 
 
 class Enumeration(eqx.Module):
@@ -57,23 +59,24 @@ class Enumeration(eqx.Module):
     kinds: tuple[tuple[bool, Kind], ...] = eqx.field(static=True)
     merged: tuple[tuple[Kind, ...], ...] = eqx.field(static=True)
     motifs: tuple[int, ...] = eqx.field(static=True)
-    fixed: bool = eqx.field(static=True)
+    question: Question = eqx.field(static=True)
 
     def weights(self, odds: Odds) -> Float[Array, " P"]:
         """Probability of each prompt; of a question's prompts, given the question."""
         kinds = jnp.stack([self._kind_probability(odds, *kind) for kind in self.kinds])
-        merged = [sum(self._probability(odds, k) for k in kinds_) for kinds_ in self.merged]
+        chance = Question()
+        merged = [sum(self._probability(odds, k, chance) for k in ks) for ks in self.merged]
         types = jnp.append(jnp.stack([jnp.asarray(p) for p in merged] or [jnp.ones(())]), 1.0)
-        kinds = jnp.ones_like(kinds) if self.fixed else kinds
         return kinds[self.kind] * self.multiplicity * jnp.prod(types[self.types], axis=1)
 
-    def _probability(self, odds: Odds, kind: Kind):
+    def _probability(self, odds: Odds, kind: Kind, given: Question):
         m = self.motifs[kind.relation]
-        return kind.probability(odds, sum(i % m != 0 for i in range(len(kind.links))))
+        return kind.probability(odds, sum(i % m != 0 for i in range(len(kind.links))), given)
 
     def _kind_probability(self, odds: Odds, present: bool, kind: Kind):
         c = odds.context_fraction
-        return (c if present else 1 - c) * self._probability(odds, kind)
+        here = (c if present else 1 - c) if self.question.present is None else 1.0
+        return here * self._probability(odds, kind, self.question)
 
     @eqx.filter_jit
     def weighted(self, odds: Odds) -> Prompts:
@@ -109,7 +112,7 @@ def enumerate_prompts(
         tuple(plan.kinds),
         tuple(map(tuple, plan.merged)),
         tuple(r.motif.size for r in task.classes),
-        question != Question(),
+        question,
     )
 
 
@@ -157,11 +160,16 @@ class _Plan:
     def _distractors(self, present: bool) -> list[int]:
         return list(range(self.shape.relevant if present else 0, self.shape.distractors))
 
+    def _shuffles(self, present: bool) -> list[list[int]]:
+        """Permutations of each relevant block and decoy; stand-ins are never shuffled."""
+        allowed = shuffles_of(self.task)
+        return allowed if present else [[0]] * self.shape.relevant + allowed[self.shape.relevant :]
+
     def count(self) -> int:
         return sum(
             prod(len(self.types[int(self.lengths[d])]) for d in self._distractors(present))
             * _arrangements(self._labels(present))
-            * (prod(map(len, shuffles_of(self.task))) if present else 1)
+            * prod(map(len, self._shuffles(present)))
             for present, _ in self.kinds
         )
 
@@ -169,7 +177,7 @@ class _Plan:
         for number, (present, kind) in enumerate(self.kinds):
             labels, distractors = self._labels(present), self._distractors(present)
             choices = [self.types[int(self.lengths[d])] for d in distractors]
-            shuffles = list(product(*shuffles_of(self.task))) if present else [()]
+            shuffles = list(product(*self._shuffles(present)))
             share = 1 / (_arrangements(labels) * len(shuffles))
             for order, types, shuffle in product(_orders(labels), product(*choices), shuffles):
                 every = np.full(self.shape.distractors, -1)
@@ -186,8 +194,13 @@ class _Plan:
             row[: len(k.links)] = k.links[: shape.width]
         place = np.empty(self.task.blocks, int)
         place[list(order)] = np.arange(self.task.blocks)
-        turned = np.array([*shuffle, *[0] * (shape.relevant - len(shuffle))], int)
-        return (np.array(present), np.array([k.relation for k in kinds]), links, place, turned)
+        return (
+            np.array(present),
+            np.array([k.relation for k in kinds]),
+            links,
+            place,
+            np.array(shuffle, int),
+        )
 
 
 def _kinds(task: Task, length: int) -> list[Kind]:

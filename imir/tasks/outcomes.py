@@ -4,7 +4,8 @@ Sampling draws outcomes, enumeration lists them; both assemble prompts here. Tok
 *groups*: the letters, one group for each distractor (those standing in for absent relevant blocks
 first), and one for each fresh token `*`. Copies are numbered from zero in each class.
 
-Shapes: `G` groups of at most `W` tokens, `D` distractors, `N` blocks.
+Shapes: `G` groups of at most `W` tokens, `D` distractors, `N` blocks, `B` of them
+relevant or decoys.
 """
 
 from collections.abc import Iterator
@@ -28,14 +29,15 @@ class Outcome(eqx.Module):
 
     `present`: are the relevant blocks in the context? `classes`: of the letters, then of each
     distractor. `links`: is each token associated with the one before it in its group?
-    `order`: place of each block. `shuffle`: which permutation each relevant block stands in.
+    `order`: place of each block. `shuffle`: which permutation each relevant block
+    and decoy stands in.
     """
 
     present: Bool[Array, ""]
     classes: Int[Array, " 1+D"]
     links: Bool[Array, "1+D W"]
     order: Int[Array, " N"]
-    shuffle: Int[Array, " R"]
+    shuffle: Int[Array, " B"]
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,15 @@ class Layout:
     """Static shape of a task's prompts: which group and index each place of each block holds.
 
     `here` and `away` give (group, index) for relevant blocks that are present or absent; padded
-    places have index −1. `lengths` are the groups' sizes; relevant blocks come first.
+    places have index −1. `lengths` are the groups' sizes; relevant blocks come first, then the
+    decoys (`bound` counts both).
     """
 
     here: np.ndarray
     away: np.ndarray
     lengths: np.ndarray
     relevant: int
+    bound: int
     distractors: int
     query: np.ndarray
     answer: int
@@ -84,28 +88,39 @@ def layout(task: Task) -> Layout:
     rest = bound[len(relevant) :] + spare[len(relevant) :]
     here, away = (_padded(x + rest, task) for x in (bound[: len(relevant)], spare[: len(relevant)]))
     lengths += [1] * (stars - len(lengths))
-    query = np.array([letter(x) for x in template.query])
+    query = np.array([letter(x) for x in template.query], np.int32)
     distractors = len(relevant) + task.distractors
     return Layout(
-        here, away, np.array(lengths), len(relevant), distractors, query, letter(template.answer)
+        here,
+        away,
+        np.array(lengths),
+        len(relevant),
+        len(bound),
+        distractors,
+        query,
+        letter(template.answer),
     )
 
 
 def _padded(blocks: list[list[tuple[int, int]]], task: Task) -> np.ndarray:
-    return np.array([b + [(0, -1)] * (task.block_size - len(b)) for b in blocks])
+    # 32-bit in every precision: a trace may otherwise keep constants of another precision.
+    padded = [b + [(0, -1)] * (task.block_size - len(b)) for b in blocks]
+    return np.array(padded, np.int32)
 
 
 def orders_of(task: Task) -> np.ndarray:
     """Permutations of a block's places, the identity first; only that where nothing is shuffled."""
-    shuffled = any(block.shuffled for block in task.template.relevant)
+    template = task.template
+    shuffled = any(block.shuffled for block in (*template.relevant, *template.decoys))
     places = range(task.block_size)
-    return np.array(list(permutations(places)) if shuffled else [places])
+    return np.array(list(permutations(places)) if shuffled else [places], np.int32)
 
 
 def shuffles_of(task: Task) -> list[list[int]]:
-    """For each relevant block, the permutations (rows of `orders_of`) that it may stand in."""
+    """The permutations (rows of `orders_of`) that each relevant block and decoy may stand in."""
     orders = orders_of(task)
     blocks = [block for block in task.template.relevant for _ in range(task.burstiness)]
+    blocks += task.template.decoys
     still = np.arange(task.block_size)
     return [
         [
@@ -121,11 +136,14 @@ def assemble(task: Task, outcome: Outcome) -> Prompts:
     """The canonical prompt of an outcome (weight 1)."""
     shape = layout(task)
     tokens = _group_tokens(task, outcome)
-    places = jnp.where(outcome.present, shape.here, shape.away)
+    here, away = jnp.asarray(shape.here), jnp.asarray(shape.away)
+    places = jnp.where(outcome.present, here, away)
     orders = jnp.asarray(orders_of(task))[outcome.shuffle]
-    moved = jnp.take_along_axis(places[: shape.relevant], orders[:, :, None], axis=1)
-    moved = jnp.where(outcome.present, moved, places[: shape.relevant])
-    places = jnp.concatenate([moved, places[shape.relevant :]])
+    bound = places[: shape.bound]
+    moved = jnp.take_along_axis(bound, orders[:, :, None], axis=1)
+    stays = ~outcome.present & (jnp.arange(shape.bound) < shape.relevant)
+    moved = jnp.where(stays[:, None, None], bound, moved)
+    places = jnp.concatenate([moved, places[shape.bound :]])
     return _flatten(task, tokens, places, outcome.order)
 
 
@@ -137,7 +155,8 @@ def _group_tokens(task: Task, outcome: Outcome) -> Int[Array, "G W"]:
     links = jnp.pad(outcome.links, ((0, shape.fresh), (0, 0)))
     opens = ~(links & (index % sizes[classes][:, None] != 0))
     root = jax.lax.cummax(jnp.where(opens, index, 0), axis=1)
-    new = opens & (index < shape.lengths[:, None]) & _in_use(shape, outcome.present)[:, None]
+    shown = jnp.where(outcome.present, _shown(shape, shape.here), _shown(shape, shape.away))
+    new = jnp.any((root[:, None] == index[:, None]) & shown[:, None], axis=2)
     one_hot = new[:, :, None] & (classes[:, None, None] == jnp.arange(len(task.classes)))
     count = jnp.cumsum(one_hot.reshape(-1, len(task.classes)), axis=0).reshape(one_hot.shape) - 1
     label = jnp.take_along_axis(count, classes[:, None, None], axis=2)[:, :, 0]
@@ -146,14 +165,13 @@ def _group_tokens(task: Task, outcome: Outcome) -> Int[Array, "G W"]:
     return first[classes][:, None] + copy * sizes[classes][:, None] + index - root
 
 
-def _in_use(shape: Layout, present) -> Bool[Array, " G"]:
-    """Stand-ins are used where the relevant blocks are absent, their fresh tokens where present."""
-    used_here, used_away = (
-        np.isin(np.arange(len(shape.lengths)), places[..., 0])
-        for places in (shape.here, shape.away)
-    )
-    used_here[0] = used_away[0] = True
-    return jnp.where(present, used_here, used_away)
+def _shown(shape: Layout, places: np.ndarray) -> Bool[np.ndarray, "G W"]:
+    """Which tokens stand in a prompt; the others need no copy of their own."""
+    shown = np.zeros((len(shape.lengths), shape.width), bool)
+    shown[0, [*shape.query, shape.answer]] = True
+    group, index = places[places[..., 1] >= 0].T
+    shown[group, index] = True
+    return shown
 
 
 def _flatten(task: Task, tokens, places: Int[Array, "N k 2"], order) -> Prompts:
@@ -164,9 +182,9 @@ def _flatten(task: Task, tokens, places: Int[Array, "N k 2"], order) -> Prompts:
     rank = jnp.where(padded, task.blocks * k, order[:, None] * k + offset)
     kept = jnp.argsort(rank.ravel())[: task.length - len(shape.query)]
     context = tokens[places[..., 0], places[..., 1]].ravel()[kept]
-    q = jnp.arange(len(shape.query))
+    q, query = jnp.arange(len(shape.query)), jnp.asarray(shape.query)
     return Prompts(
-        jnp.concatenate([context, tokens[0, shape.query]]),
+        jnp.concatenate([context, tokens[0, query]]),
         jnp.concatenate([rank.ravel()[kept] // k, jnp.full(len(q), task.blocks)]),
         jnp.concatenate([rank.ravel()[kept] % k, q]),
         tokens[0, shape.answer],
@@ -200,14 +218,14 @@ def odds(task: Task, shape: Task | None = None) -> Odds:
 def draw(key: Key[Array, ""], task: Task, odds: Odds) -> Outcome:
     """One random outcome; `task` gives the shapes."""
     shape, groups = layout(task), 1 + layout(task).distractors
-    sizes = (groups,), (groups, shape.width), (task.blocks,), (shape.relevant,), ()
+    sizes = (groups,), (groups, shape.width), (task.blocks,), (shape.bound,), ()
     one, many, order, turn, here = chances(key, *sizes)
     classes = jnp.searchsorted(jnp.cumsum(odds.shares[:-1]), unit(one), side="right")
     links = unit(many) >= odds.unlinked[classes][:, None]
     allowed = shuffles_of(task)
     count = np.array([len(choices) for choices in allowed])
     padded = jnp.array([choices + [0] * (max(count) - len(choices)) for choices in allowed])
-    shuffle = padded[np.arange(len(count)), (turn % count.astype(np.uint32)).astype(int)]
+    shuffle = padded[jnp.arange(len(count)), (turn % count.astype(np.uint32)).astype(int)]
     present = unit(here) < odds.context_fraction
     return Outcome(present, classes, links, jnp.argsort(order), shuffle)
 

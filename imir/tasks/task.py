@@ -125,7 +125,7 @@ def unlinked(variability: float, relation: Relation) -> float:
     others = relation.size - relation.motif.size
     if relation.motif.size == 1:
         return 1.0
-    if variability == 0:
+    if variability == 0 or others == 0:
         return 0.0
     c = 1 + 1 / others
     return (1 - sqrt(max(0.0, 1 - variability * c))) / c
