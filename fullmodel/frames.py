@@ -10,10 +10,9 @@ Shapes: `V` tokens, `places` = slots times ring places, `N` = V + places, `L` la
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from imir.basis import Basis
-from imir.relations import Configuration
 
 
 class Frame(eqx.Module):
@@ -54,18 +53,10 @@ def _embeddings(basis: Basis) -> Float[np.ndarray, "N N"]:
 
 def _together(basis: Basis) -> Bool[np.ndarray, "N N"]:
     """Two tokens of one orbit, or two places of one ring."""
-    copy, node = elements(basis.configuration)
+    copy, node = basis.configuration.elements
     orbit = basis.configuration.orbit_of_node[node]
     ring = np.where(orbit == orbit[-1], copy, -1)
     return (orbit[:, None] == orbit) & (ring[:, None] == ring)
-
-
-def elements(configuration: Configuration) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
-    """Copy (numbered across relations) and node of every element, without a device."""
-    sizes = [(i, r.motif.size, r.copies) for i, r in enumerate(configuration.relations)]
-    nodes = [np.tile(configuration.node(i, 0) + np.arange(m), n) for i, m, n in sizes]
-    copies = np.repeat([m for _, m, _ in sizes], [n for _, _, n in sizes])
-    return np.repeat(np.arange(len(copies)), copies), np.concatenate(nodes)
 
 
 def _output_values(basis: Basis) -> Float[np.ndarray, "L H d d"]:

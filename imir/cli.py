@@ -37,7 +37,7 @@ from imir.options import (
     task_of,
     tie_of,
 )
-from imir.phases import axis, cells, phase_diagram, regime_counts
+from imir.phases import axis, phase_diagram, regime_counts
 from imir.population import expectation
 from imir.scores import REGIMES, probes
 from imir.solution import RunFailure, Solution
@@ -195,8 +195,6 @@ class Phase(RunOptions):
         with precision(self):
             task, x, y = task_of(self), axis(self.x), axis(self.y)
             flow = flow_of(self, saves=48)
-            check(tie_of(self, task), flow)
-            cells(task, x, y, self.start, self.weight_decay)
             corpora = [
                 measure(f, tokenization=self.tokenization, context=task.length) for f in self.corpus
             ]

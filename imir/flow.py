@@ -18,7 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from imir.population import Loss, Population, mean_loss
+from imir.population import Loss, Population, mean_loss, needed
 from imir.reduced import View
 from imir.scores import Probes, halves, scores
 from imir.solution import RunFailure, Solution
@@ -126,7 +126,7 @@ def gradient_flow(
     G = tie.metric if metric is None else np.asarray(metric)
     begin = start_of(tie, start)
     trace = _integrate_one(tie, flow, seen, probes, begin, jnp.asarray(weight_decay), inverse(G))
-    solution = _solution(tie, flow, jax.tree.map(np.asarray, trace))
+    solution = _solution(tie, flow, trace)
     if solution.failed:
         raise RunFailure(f"The solver {solution.outcome}.", solution)
     return solution
@@ -158,7 +158,6 @@ def integrate(
         reached = scores(found, tie, _clamped(tie, flow, t, y), flow.loss) > halves(found)
         return reached[0 if flow.stop == "icl" else 1]
 
-    times = _save_times(flow)
     solution = diffrax.diffeqsolve(
         diffrax.ODETerm(velocity),
         flow.solver,
@@ -173,7 +172,7 @@ def integrate(
         throw=False,
         progress_meter=diffrax.TqdmProgressMeter() if flow.progress else diffrax.NoProgressMeter(),
     )
-    return _trace(tie, flow, seen, found, solution, times)
+    return _trace(tie, flow, seen, found, solution)
 
 
 _integrate_one = eqx.filter_jit(integrate)
@@ -189,9 +188,10 @@ def _clamped(tie: Tie, flow: Flow, t, y: Float[Array, " C"]) -> Float[Array, " C
     return y
 
 
-def _trace(tie: Tie, flow: Flow, seen: View, found: Probes | None, solution, times) -> Trace:
+def _trace(tie: Tie, flow: Flow, seen: View, found: Probes | None, solution) -> Trace:
     """Coordinates, loss and scores at the saved times and at the end."""
     end = solution.ts[-1]
+    times = _save_times(flow)
     times = jnp.append(jnp.where(times < end, times, jnp.inf), end)
 
     def at(t):
@@ -312,10 +312,9 @@ def descend(
         raise ValueError(
             "Argument `optimizer` must be sgd or momentum in the centered frame, but is adam."
         )
-    keys = jax.random.split(jax.random.key(0) if key is None else key, steps)
-    keys = None if key is None and population.kind != "fresh" else keys
-    if population.kind == "fresh" and key is None:
-        population.at(None)
+    keys = None
+    if population.kind == "fresh":
+        keys = jax.random.split(needed(key), steps)
     path, losses, reached = _descend(
         population, optimizer, steps, loss, probes, start_of(tie, start), inverse(tie.metric), keys
     )

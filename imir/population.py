@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Key
 
-from imir.prompts import Prompts
+from imir.prompts import ONCE, Prompts
 from imir.reduced import (
     Logits,
     View,
@@ -55,11 +55,14 @@ class Population(eqx.Module):
 
     def at(self, key: Key[Array, ""] | None = None) -> View:
         """The view to average over; a fresh population needs a `key`."""
-        if self.seen is not None:
-            return self.seen
-        if key is None:
-            raise ValueError("Argument `key` must be given for a fresh population, but is None.")
-        return _draw(self, key)
+        return _draw(self, needed(key)) if self.seen is None else self.seen
+
+
+def needed(key: Key[Array, ""] | None) -> Key[Array, ""]:
+    """The key that a fresh population draws with; refuses None."""
+    if key is None:
+        raise ValueError("Argument `key` must be given for a fresh population, but is None.")
+    return key
 
 
 def _draw(population: Population, key: Key[Array, ""]) -> View:
@@ -69,8 +72,7 @@ def _draw(population: Population, key: Key[Array, ""]) -> View:
     return view(population.tie, sample(task, key, size, odds_, population.question))
 
 
-# Look-ups run once: compiling them quickly matters more than running them quickly.
-_view = jax.jit(view, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+_view = jax.jit(view, static_argnums=0, compiler_options=ONCE)
 
 
 def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LIMIT) -> Population:
@@ -110,14 +112,13 @@ def expectation(
     question: Question = Question(),
 ) -> Population:
     """Exact where the prompts can be listed (or `kind` insists on it), else one sample."""
-    if kind == "sample":
-        return fixed_sample(tie, task, size, key, question)
-    try:
-        return exact(tie, task, question)
-    except TooManyPrompts:
-        if kind == "exact":
-            raise
-        return fixed_sample(tie, task, size, key, question)
+    if kind != "sample":
+        try:
+            return exact(tie, task, question)
+        except TooManyPrompts:
+            if kind == "exact":
+                raise
+    return fixed_sample(tie, task, size, key, question)
 
 
 def with_odds(population: Population, odds: Odds) -> Population:

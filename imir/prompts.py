@@ -16,6 +16,9 @@ from jaxtyping import Array, Float, Int, Key, UInt
 
 from imir.relations import Relation
 
+# Compiler options of what runs once: compiling it quickly matters more than running it quickly.
+ONCE = {"xla_backend_optimization_level": 0}
+
 
 class Prompts(eqx.Module):
     """A weighted list of prompts: `E[f] = Σ weight · f(prompt)`.
@@ -140,10 +143,10 @@ def symmetries(relation: Relation, used: int, whole: bool) -> list[tuple[np.ndar
     """
     p, turns = relation.copies, len(relation.motif.automorphisms)
     maps = list(permutations(range(p), used))
-    if not whole and _is_prime(p) and p * (p - 1) < len(maps):
+    if not whole and is_prime(p) and p * (p - 1) < len(maps):
         maps = [tuple((a * x + b) % p for x in range(used)) for a in range(1, p) for b in range(p)]
     rows = list(product(range(turns), repeat=used))
-    if not whole and _is_prime(turns) and relation.motif.is_cycle:
+    if not whole and is_prime(turns) and relation.motif.is_cycle:
         rows = _code(turns, used)
     return [(np.array(m), np.array(r)) for m in maps for r in rows]
 
@@ -158,7 +161,8 @@ def _code(p: int, columns: int) -> list[tuple[int, ...]]:
     return [tuple(np.array(v) @ generator % p) for v in product(range(p), repeat=k)]
 
 
-def _is_prime(p: int) -> bool:
+def is_prime(p: int) -> bool:
+    """Wilson's theorem."""
     return p > 1 and (factorial(p - 1) + 1) % p == 0
 
 
@@ -186,8 +190,9 @@ def _images(elements, first: int, relation: Relation, used: int, whole: bool):
         return elements
     copies, turns = map(jnp.array, zip(*symmetries(relation, used, whole), strict=True))
 
-    def image(c, t):
+    @jax.jit
+    @jax.vmap
+    def images(c, t):
         return jax.vmap(lambda row: _apply(row, first, relation, c, t))(elements)
 
-    images = jax.vmap(image)
     return images(copies, turns).reshape(-1, elements.shape[-1])

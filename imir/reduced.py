@@ -11,7 +11,8 @@ orbit, so sums over the vocabulary run over the prompt's copies plus "the rest, 
 Shapes: `n` tokens, `S` selections, `c` candidates for the answer, `C` coordinates.
 """
 
-from functools import cache, partial
+from functools import cache, partial, reduce
+from itertools import product
 
 import equinox as eqx
 import jax
@@ -120,15 +121,9 @@ def _sum_kernels(
     config, values: np.ndarray, parts: list[Int[Array, " n"]]
 ) -> Float[Array, "S n n"]:
     """K_S = Σ over the embeddings' parts (token, position) of S on each pair of elements."""
-    orbitals = [config.orbital_of(x[:, None], y) for x in parts for y in parts]
-    used = [
-        o
-        for o, (i, j) in zip(orbitals, np.ndindex(len(parts), len(parts)), strict=True)
-        if i == j or _couples(config, values)
-    ]
-    return sum(
-        (jnp.asarray(values, float)[:, o] for o in used[1:]), jnp.asarray(values, float)[:, used[0]]
-    )
+    pairs = product(parts, parts) if _couples(config, values) else zip(parts, parts, strict=True)
+    kernels = [jnp.asarray(values, float)[:, config.orbital_of(x[:, None], y)] for x, y in pairs]
+    return reduce(jnp.add, kernels)
 
 
 def _couples(config, values: np.ndarray) -> bool:

@@ -187,6 +187,16 @@ class Configuration:
             table[int(orbital.same), rows, columns] = o
         return table
 
+    @cached_property
+    def elements(self) -> tuple[Int[np.ndarray, " N"], Int[np.ndarray, " N"]]:
+        """Copy and node of every element, as `locate` finds them; for small configurations only."""
+        copies = [np.arange(r.copies).repeat(r.motif.size) for r in self.relations]
+        roles = [np.tile(np.arange(r.motif.size), r.copies) for r in self.relations]
+        starts = self._starts[:-1]
+        copy = [x + start for x, start in zip(copies, starts[:, 1], strict=True)]
+        node = [x + start for x, start in zip(roles, starts[:, 2], strict=True)]
+        return np.concatenate(copy), np.concatenate(node)
+
     def locate(self, element: Int[Array, "*n"]) -> tuple[Int[Array, "*n"], Int[Array, "*n"]]:
         """Copy (numbered across relations) and node of each element; no table of size N."""
         starts = jnp.asarray(self._starts)
@@ -230,11 +240,12 @@ class Configuration:
             )
         return count
 
-    def inner(self, first: Float[np.ndarray, "*a O"], second: Float[np.ndarray, "*b O"]):
+    def inner(
+        self, first: Float[np.ndarray, "*a O"], second: Float[np.ndarray, "*b O"]
+    ) -> Float[np.ndarray, "..."]:
         """Frobenius inner products ⟨A, B⟩ = Σ_o |S_o| A_o B_o of matrices A = Σ_o A_o S_o."""
-        return (first * np.array([float(o.size) for o in self.orbitals])) @ np.swapaxes(
-            second, -1, -2
-        )
+        sizes = np.array([float(o.size) for o in self.orbitals])
+        return np.tensordot(first * sizes, second, axes=(-1, -1))
 
     def centered(self, orbital: int, within: str) -> Float[np.ndarray, " O"]:
         """Coefficients of an orbital centred between one-hot vectors minus a mean.
@@ -253,5 +264,6 @@ class Configuration:
 
     def dense(self, coefficients: Float[np.ndarray, "*s O"]) -> Float[np.ndarray, "*s N N"]:
         """Explicit N × N matrices Σ_o c_o S_o; for small configurations only."""
-        elements = jnp.arange(self.size)
-        return coefficients[..., np.asarray(self.orbital_of(elements[:, None], elements))]
+        copy, node = self.elements
+        same = (copy[:, None] == copy).astype(int)
+        return coefficients[..., self.table[same, node[:, None], node]]

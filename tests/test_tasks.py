@@ -387,7 +387,7 @@ LONG = Task("a b c; c d | {a *} | a b -> d", blocks=4, vocabulary=64, context_fr
 
 
 def test_blocks_of_different_lengths_stand_in_one_prompt():
-    drawn, present = draw(LONG, 400), []
+    drawn, present = draw(LONG, 1000), []
     for tokens, block, target in zip(drawn.tokens, drawn.block, drawn.target, strict=True):
         *context, query = blocks_of(tokens, block)
         assert sorted(map(len, context)) == [2, 2, 3, 3]
@@ -399,11 +399,11 @@ def test_blocks_of_different_lengths_stand_in_one_prompt():
 
 
 def test_braces_shuffle_decoys_as_well():
-    drawn, first = draw(LONG, 400), []
+    drawn, first = draw(LONG, 1000), []
     for tokens, block in zip(drawn.tokens, drawn.block, strict=True):
         *context, (a, _) = blocks_of(tokens, block)
         first += [x.index(a) == 0 for x in context if a in x and len(x) == 2]
-    assert len(first) == 400
+    assert len(first) == 1000
     assert close_to(np.array(first, float), 0.5)
 
 
@@ -579,6 +579,18 @@ def test_the_exact_expectation_is_that_of_every_prompt_and_of_samples(name: str)
     losses = by_parts(tie, coordinates, draw(task, SIZE))
     assert losses.std() > 0.1
     assert close_to(losses, exact)
+
+
+def test_shuffled_decoys_and_blocks_of_different_lengths_are_listed():
+    """24 orders and two of the decoy's; without the answer, two blocks of each length alike."""
+    tie = free(basis_of(LONG, 2, 1))
+    coordinates = np.random.default_rng(2).normal(size=len(tie.names))
+    prompts = listed(LONG, tie)
+    assert len(prompts) == 24 * 2 + 12 * 2
+    assert np.sum(prompts.weight) == pytest.approx(1, abs=1e-13)
+    losses = by_parts(tie, coordinates, draw(LONG, 1000))
+    assert losses.std() > 0.1
+    assert close_to(losses, expectation(tie, coordinates, prompts))
 
 
 SMALL = {

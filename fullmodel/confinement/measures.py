@@ -17,14 +17,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from fullmodel.confinement.orbits import ONCE
 from fullmodel.confinement.projection import at, inner_products, off_manifold, project, residual
 from fullmodel.model import Transformer, Weights
 from fullmodel.train import train, value_and_gradient
 from imir import population, reduced
 from imir.basis import Basis
 from imir.flow import Optimizer, descend
-from imir.prompts import Prompts
+from imir.prompts import ONCE, Prompts
 from imir.ties import free
 
 

@@ -9,13 +9,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Key
 
-from fullmodel.frames import elements
-from imir.prompts import Prompts, orbit, orbit_size, uniform
+from imir.prompts import ONCE, Prompts, is_prime, orbit, orbit_size, uniform
 from imir.tasks.outcomes import assemble, draw, odds
 from imir.tasks.task import Task, copies_needed
-
-# What runs once must compile quickly more than run quickly.
-ONCE = {"xla_backend_optimization_level": 0}
 
 
 def smallest(task: Task) -> Task:
@@ -41,7 +37,7 @@ def smallest(task: Task) -> Task:
 
 
 def _prime_from(least: int) -> int:
-    return next(p for p in count(max(2, least)) if all(p % x for x in range(2, p)))
+    return next(filter(is_prime, count(max(2, least))))
 
 
 def orbit_of(task: Task, key: Key[Array, ""], most: int = 1000) -> tuple[Prompts, bool]:
@@ -76,7 +72,7 @@ def _thinned(task: Task, images: Prompts) -> Prompts:
 
 
 def _orbit_size(task: Task, prompt: Prompts) -> int:
-    copy, node = (x[np.append(prompt.tokens, prompt.target)] for x in elements(task.tokens))
+    copy, node = (x[np.append(prompt.tokens, prompt.target)] for x in task.tokens.elements)
     relation = task.tokens.node_relation[node]
     used = [len(set(copy[relation == i])) for i in range(len(task.classes))]
     sizes = map(orbit_size, task.classes, used)

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from fullmodel.frames import elements, exact_frame
+from fullmodel.frames import exact_frame
 from fullmodel.model import Transformer, Weights
 from imir.basis import Basis
 
@@ -26,7 +26,7 @@ def weights(basis: Basis, coefficients: Float[Array, " E"]) -> Weights:
     """Σ_e θ_e B_e: the full weights at a point of the manifold, in the coefficients' dtype."""
     heads, output = _places(basis)
     in_heads, in_output = jnp.split(coefficients, [len(heads)])
-    S = jnp.asarray(_selections(basis), coefficients.dtype)
+    S = jnp.asarray(basis.configuration.dense(basis.values), coefficients.dtype)
     U, N, d = _sizes(basis)
     zeros = partial(jnp.zeros, dtype=coefficients.dtype)
     theta = zeros((basis.layers, basis.heads, U, len(S), U)).at[tuple(heads.T)].set(in_heads)
@@ -40,7 +40,7 @@ def weights(basis: Basis, coefficients: Float[Array, " E"]) -> Weights:
 def inner_products(basis: Basis, weights: Weights) -> Float[Array, " E"]:
     """⟨B_e, W⟩ = Σ_ij S_ij (V_uᵀ W V_v)_ij, also the θ-gradient where W is a full gradient."""
     heads, output = _places(basis)
-    S = jnp.asarray(_selections(basis), weights.readout.dtype)
+    S = jnp.asarray(basis.configuration.dense(basis.values), weights.readout.dtype)
     U, N, _ = _sizes(basis)
     blocks = weights.key_query.reshape(basis.layers, basis.heads, U, N, U, N)
     in_heads = jnp.einsum("lhuivj,sij->lhusv", blocks, S)
@@ -86,13 +86,6 @@ def _part_norms(given: Weights) -> Float[Array, " L+1"]:
 def _sizes(basis: Basis) -> tuple[int, int, int]:
     U, N = len(basis.paths(basis.layers + 1)), basis.configuration.size
     return U, N, U * N
-
-
-@cache
-def _selections(basis: Basis) -> Float[np.ndarray, "S N N"]:
-    copy, node = elements(basis.configuration)
-    same = (copy[:, None] == copy).astype(int)
-    return basis.values[:, basis.configuration.table[same, node[:, None], node]]
 
 
 @cache

@@ -17,11 +17,11 @@ from fullmodel.confinement.measures import (
     monte_carlo,
     trajectories,
 )
-from fullmodel.confinement.orbits import ONCE, orbit_of, smallest
+from fullmodel.confinement.orbits import orbit_of, smallest
 from fullmodel.confinement.projection import residual
 from imir.basis import Basis, Frame, basis_of
 from imir.flow import Optimizer
-from imir.prompts import Prompts, uniform
+from imir.prompts import ONCE, Prompts, uniform
 from imir.tasks.outcomes import odds, sample
 from imir.tasks.task import Task
 

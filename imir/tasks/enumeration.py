@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from imir.prompts import Prompts
+from imir.prompts import ONCE, Prompts
 from imir.tasks.outcomes import Layout, Odds, Outcome, Question, assemble, layout, shuffles_of
 from imir.tasks.task import Task
 from imir.ties import Tie
@@ -116,8 +116,7 @@ def enumerate_prompts(
     )
 
 
-# Runs once: compiling it quickly matters more than running it quickly.
-@partial(jax.jit, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+@partial(jax.jit, static_argnums=0, compiler_options=ONCE)
 def _assemble(task: Task, outcomes: Outcome) -> Prompts:
     return jax.vmap(partial(assemble, task))(outcomes)
 
