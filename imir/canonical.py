@@ -6,6 +6,7 @@ attends to). Memorisation: δ (output: the query's associate). Rare and common c
 """
 
 from collections.abc import Iterable
+from functools import cache
 
 from imir.basis import Element, basis_of
 from imir.tasks.task import Task
@@ -14,6 +15,7 @@ from imir.ties import Tie
 ALPHA, BETA, GAMMA, DELTA = "alpha", "beta", "gamma", "delta"
 
 
+@cache
 def canonical(task: Task) -> Tie:
     """The submanifold of (α, β, γ, δ) in the one-hot frame.
 

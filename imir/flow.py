@@ -18,8 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Key
 
-from imir.population import Loss, Population, mean_loss, needed
-from imir.reduced import View
+from imir.population import Loss, Population, View, mean_loss, needed
 from imir.scores import Probes, halves, scores
 from imir.solution import RunFailure, Solution
 from imir.ties import Tie

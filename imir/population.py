@@ -4,25 +4,18 @@
 *fresh*: a new sample at every step, for discrete optimisers only.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Key
 
+from imir import induction, reduced
+from imir.canonical import canonical
 from imir.prompts import ONCE, Prompts
-from imir.reduced import (
-    Logits,
-    View,
-    compressed,
-    cross_entropy,
-    logits,
-    probability,
-    squared_error,
-    target_logit,
-    view,
-)
+from imir.readout import LOSSES, Logits, probability, target_logit
 from imir.tasks.enumeration import LIMIT, Enumeration, TooManyPrompts, enumerate_prompts
 from imir.tasks.outcomes import Odds, Question, odds, sample
 from imir.tasks.task import Task
@@ -30,10 +23,7 @@ from imir.ties import Tie
 
 Expectation = Literal["auto", "exact", "sample"]
 Loss = Literal["cross_entropy", "squared_error"]
-LOSSES: dict[str, Callable[[Logits], Float[Array, " P"]]] = {
-    "cross_entropy": cross_entropy,
-    "squared_error": squared_error,
-}
+View = reduced.View | induction.View
 
 
 class Population(eqx.Module):
@@ -69,10 +59,36 @@ def _draw(population: Population, key: Key[Array, ""]) -> View:
     task, size, odds_ = population.task, population.size, population.odds
     assert task is not None
     assert odds_ is not None
-    return view(population.tie, sample(task, key, size, odds_, population.question))
+    return _view(population.tie, task, sample(task, key, size, odds_, population.question))
 
 
-_view = jax.jit(view, static_argnums=0, compiler_options=ONCE)
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=ONCE)
+def _view(tie: Tie, task: Task | None, prompts: Prompts) -> View:
+    """Prompts of a task have the structure that the O(n) pass relies on; others may not."""
+    if task is not None and tie == canonical(task):
+        return induction.view(tie, len(task.template.letters), prompts)
+    return reduced.view(tie, prompts)
+
+
+def compressed(seen: View) -> View:
+    """The same view with nothing twice. Outside of jit only."""
+    if isinstance(seen, induction.View):
+        return induction.compressed(seen)
+    return reduced.compressed(seen)
+
+
+def stacked(views: Sequence[View]) -> View:
+    """One view of all prompts."""
+    if fast := [v for v in views if isinstance(v, induction.View)]:
+        return induction.stacked(fast)
+    return reduced.stacked([v for v in views if isinstance(v, reduced.View)])
+
+
+def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
+    """Logits of every viewed prompt at its last place."""
+    if isinstance(seen, induction.View):
+        return induction.logits(tie, coordinates, seen)
+    return reduced.logits(tie, coordinates, seen)
 
 
 def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LIMIT) -> Population:
@@ -81,20 +97,20 @@ def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LI
     Raises `ValueError`, naming the count, where there are more than `limit`.
     """
     listed = enumerate_prompts(task, tie, question, limit)
-    seen = compressed(_view(tie, listed.weighted(odds(task))))
+    seen = compressed(_view(tie, task, listed.weighted(odds(task))))
     return Population(tie, "exact", len(listed.prompts), seen, listed, task, question)
 
 
 def fixed(tie: Tie, prompts: Prompts) -> Population:
     """Given prompts with their own weights."""
-    return Population(tie, "fixed", len(prompts), _view(tie, prompts))
+    return Population(tie, "fixed", len(prompts), _view(tie, None, prompts))
 
 
 def fixed_sample(
     tie: Tie, task: Task, size: int, key: Key[Array, ""], question: Question = Question()
 ) -> Population:
     """One sample of `size` prompts, the same at every step."""
-    seen = _view(tie, sample(task, key, size, odds(task), question))
+    seen = _view(tie, task, sample(task, key, size, odds(task), question))
     return Population(tie, "fixed", size, seen, None, task, question, key=key)
 
 

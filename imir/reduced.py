@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from imir.prompts import Prompts
+from imir.readout import Logits, target_logit
 from imir.ties import Term, Tie
 
 
@@ -39,14 +40,6 @@ class View(eqx.Module):
     counts: Float[Array, "P c"]
     target: Int[Array, " P"]
     weight: Float[Array, " P"]
-
-
-class Logits(eqx.Module):
-    """Logits of the candidates, how many tokens each stands for, and which is the target."""
-
-    values: Float[Array, "P c"]
-    counts: Float[Array, "P c"]
-    target: Int[Array, " P"]
 
 
 def view(tie: Tie, prompts: Prompts) -> View:
@@ -246,30 +239,6 @@ def _table(tie: Tie, terms: list[Term], us, kernels, vs) -> Int[np.ndarray, "U K
     places = {(t.query_path, t.kernel, t.key_path): t.coordinate for t in terms}
     rows = [[[places.get((u, k, v), len(tie.names)) for v in vs] for k in kernels] for u in us]
     return np.array(rows, np.int32).reshape(len(us), len(kernels), len(vs))
-
-
-def log_partition(out: Logits) -> Float[Array, " P"]:
-    """log Σ_t exp(logit_t) over the whole vocabulary."""
-    return jax.nn.logsumexp(out.values, b=out.counts, axis=-1)
-
-
-def target_logit(out: Logits) -> Float[Array, " P"]:
-    return jnp.take_along_axis(out.values, out.target[:, None], axis=1)[:, 0]
-
-
-def probability(out: Logits) -> Float[Array, " P"]:
-    """p(target) under the softmax."""
-    return jnp.exp(target_logit(out) - log_partition(out))
-
-
-def cross_entropy(out: Logits) -> Float[Array, " P"]:
-    """−log p(target), in nats."""
-    return log_partition(out) - target_logit(out)
-
-
-def squared_error(out: Logits) -> Float[Array, " P"]:
-    """½ Σ_t (logit_t − [t = target])² over the whole vocabulary (the loss of arXiv 2511.01033)."""
-    return 0.5 * jnp.sum(out.counts * out.values**2, axis=-1) - target_logit(out) + 0.5
 
 
 def vocabulary_logits(

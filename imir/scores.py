@@ -18,8 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from imir.population import Loss, Population, expectation, score, with_odds
-from imir.reduced import View, stacked
+from imir.population import Loss, Population, View, expectation, score, stacked, with_odds
 from imir.tasks.outcomes import Odds, Question
 from imir.tasks.task import Task, unlinked
 from imir.ties import Tie

@@ -15,18 +15,8 @@ from conftest import UNOPTIMISED, by_parts, once, plain_logits, small_basis, sof
 from imir.basis import Basis, basis_of
 from imir.canonical import canonical
 from imir.prompts import Prompts
-from imir.reduced import (
-    View,
-    compressed,
-    cross_entropy,
-    log_partition,
-    logits,
-    probability,
-    squared_error,
-    target_logit,
-    view,
-    vocabulary_logits,
-)
+from imir.readout import cross_entropy, log_partition, probability, squared_error, target_logit
+from imir.reduced import View, compressed, logits, view, vocabulary_logits
 from imir.relations import Motif, Relation, cycle
 from imir.tasks.enumeration import enumerate_prompts
 from imir.tasks.outcomes import odds

@@ -98,7 +98,7 @@ def _places(basis: Basis) -> tuple[Int[np.ndarray, "E 5"], Int[np.ndarray, "E 2"
         if e.head is not None
     ]
     output = [(e.selection, path(e.key_path)) for e in basis.elements if e.head is None]
-    return np.array(heads).reshape(-1, 5), np.array(output).reshape(-1, 2)
+    return np.array(heads, int).reshape(-1, 5), np.array(output, int).reshape(-1, 2)
 
 
 def at(basis: Basis, coefficients: Float[Array, " E"]) -> Transformer:
