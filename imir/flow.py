@@ -29,6 +29,8 @@ Start = float | Mapping[str, float] | Float[Array, " C"]
 
 # First step as a share of the run: cheaper to compile than an estimate, and the controller adapts.
 FIRST_STEP = 1e-6
+# Illinois steps from the distance of two saved times to rounding.
+CLOSING = 12
 
 
 @dataclass(frozen=True)
@@ -226,21 +228,31 @@ def _trace(tie: Tie, flow: Flow, seen: View, found: Probes | None, solution) -> 
 def _crossings(
     excess: Callable, times: Float[Array, " T"], values: Float[Array, "T 2"]
 ) -> Float[Array, " 2"]:
-    """First times at which each excess turns positive, by bisection from the saved time before.
+    """First times at which each excess turns positive; NaN where it never does.
 
-    NaN where it never does.
+    Between two saved times by the Illinois method: false position that halves the value at an end
+    which stays, so that both ends close in.
     """
     above = (values > 0) & jnp.isfinite(times)[:, None]
-    late = times[jnp.argmax(above, axis=0)]
-    early = jnp.max(jnp.where(times[:, None] < late, times[:, None], 0.0), axis=0)
+    last = jnp.argmax(above, axis=0)
+    first = jnp.argmax(jnp.where(times[:, None] < times[last], times[:, None], -1.0), axis=0)
+    ends = times[first], times[last]
+    heights = (jnp.take_along_axis(values, i[None], axis=0)[0] for i in (first, last))
 
-    def halve(_, ends):
-        middle = 0.5 * (ends[0] + ends[1])
-        beyond = jnp.diagonal(jax.lax.map(excess, middle)) > 0
-        return jnp.where(beyond, ends[0], middle), jnp.where(beyond, middle, ends[1])
+    def narrow(_, state):
+        low, high, below, beyond = state
+        middle = jnp.where(last > 0, high - beyond * (high - low) / (beyond - below), low)
+        height = jnp.diagonal(jax.vmap(excess)(middle))
+        up = height > 0
+        return (
+            jnp.where(up, low, middle),
+            jnp.where(up, middle, high),
+            jnp.where(up, below / 2, height),
+            jnp.where(up, height, beyond / 2),
+        )
 
-    _, crossed = jax.lax.fori_loop(0, 30, halve, (early, late))
-    return jnp.where(jnp.any(above, axis=0), crossed, jnp.nan)
+    _, high, *_ = jax.lax.fori_loop(0, CLOSING, narrow, (*ends, *heights))
+    return jnp.where(jnp.any(above, axis=0), high, jnp.nan)
 
 
 def _solution(tie: Tie, flow: Flow, trace: Trace) -> Solution:

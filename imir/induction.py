@@ -104,23 +104,31 @@ def _tracked(tokens, letters: int, target, associate, remembered):
 
 
 def compressed(seen: View) -> View:
-    """The same view with no sight twice. Outside of jit only."""
+    """The same view with no sight twice and no rows of nowhere. Outside of jit only."""
     sights = [np.asarray(x) for x in jax.tree.leaves(seen.sights)]
     rows = np.concatenate([x.reshape(len(x), -1) for x in sights], axis=1)
     _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    kept = jax.tree.map(lambda x: x[first], seen.sights)
     attends = jnp.asarray(number.ravel()[np.asarray(seen.attends)])
-    return eqx.tree_at(lambda v: (v.sights, v.attends), seen, (kept, attends))
+    placed = np.any(np.asarray(seen.sights.tracked), axis=(0, 2))
+    order = np.argsort(~np.append(placed, False), kind="stable")
+    kept = jax.tree.map(lambda x: x[first], seen.sights)
+    kept = eqx.tree_at(lambda s: s.tracked, kept, kept.tracked[:, placed])
+    target = jnp.asarray(np.argsort(order))[seen.target]
+    return View(kept, attends, seen.counts[:, order], seen.associate[:, order], target, seen.weight)
 
 
 def stacked(views: list[View]) -> View:
-    """One view of all prompts."""
+    """One view of all prompts; a tracked token that a view has no place for stands nowhere."""
     before = np.cumsum([0, *(len(v.sights.earlier) for v in views)])
-    moved = [
-        eqx.tree_at(lambda v: v.attends, v, v.attends + b)
-        for v, b in zip(views, before, strict=False)
-    ]
-    return jax.tree.map(lambda *x: jnp.concatenate(x), *moved)
+    width = max(v.sights.tracked.shape[1] for v in views)
+
+    def moved(v: View, first: int) -> View:
+        wide = ((0, 0), (0, width - v.sights.tracked.shape[1]), (0, 0))
+        replaced = v.attends + first, jnp.pad(v.sights.tracked, wide)
+        return eqx.tree_at(lambda v: (v.attends, v.sights.tracked), v, replaced)
+
+    parts = [moved(v, int(first)) for v, first in zip(views, before, strict=False)]
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
 
 def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
@@ -129,8 +137,10 @@ def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     alpha, beta, gamma, delta = (value.get(name, 0.0) for name in (ALPHA, BETA, GAMMA, DELTA))
     attention = jax.nn.softmax(beta * _carried(alpha, seen.sights), axis=-1)
     copied = gamma * jnp.einsum("arn,an->ar", seen.sights.tracked, attention)
-    own = jnp.pad(copied, ((0, 0), (0, 1)))[seen.attends] + delta * seen.associate
-    shared = Shared(gamma * attention, seen.sights.alone, seen.attends)
+    unplaced = seen.counts.shape[1] - copied.shape[1]
+    own = jnp.pad(copied, ((0, 0), (0, unplaced)))[seen.attends] + delta * seen.associate
+    highest = jnp.maximum(gamma, 0.0) * jnp.max(attention, axis=-1)
+    shared = Shared(gamma * attention, seen.sights.alone, seen.attends, highest)
     return Logits(own, seen.counts, seen.target, shared)
 
 

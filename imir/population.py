@@ -5,7 +5,6 @@
 """
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 import equinox as eqx
@@ -59,15 +58,17 @@ def _draw(population: Population, key: Key[Array, ""]) -> View:
     task, size, odds_ = population.task, population.size, population.odds
     assert task is not None
     assert odds_ is not None
-    return _view(population.tie, task, sample(task, key, size, odds_, population.question))
+    return view(population.tie, task, sample(task, key, size, odds_, population.question))
 
 
-@partial(jax.jit, static_argnums=(0, 1), compiler_options=ONCE)
-def _view(tie: Tie, task: Task | None, prompts: Prompts) -> View:
+def view(tie: Tie, task: Task | None, prompts: Prompts) -> View:
     """Prompts of a task have the structure that the O(n) pass relies on; others may not."""
     if task is not None and tie == canonical(task):
         return induction.view(tie, len(task.template.letters), prompts)
     return reduced.view(tie, prompts)
+
+
+_view = jax.jit(view, static_argnums=(0, 1), compiler_options=ONCE)
 
 
 def compressed(seen: View) -> View:

@@ -14,11 +14,15 @@ from jaxtyping import Array, Float, Int
 
 
 class Shared(eqx.Module):
-    """Logits that prompts have in common, and which list each prompt `uses`."""
+    """Logits that prompts have in common, and which list each prompt `uses`.
+
+    `highest` bounds them from above: a constant that no derivative goes through.
+    """
 
     values: Float[Array, "A s"]
     counts: Float[Array, "A s"]
     uses: Int[Array, " P"]
+    highest: Float[Array, " A"]
 
 
 class Logits(eqx.Module):
@@ -32,11 +36,14 @@ class Logits(eqx.Module):
 
 def log_partition(out: Logits) -> Float[Array, " P"]:
     """log Σ_t exp(logit_t) over the whole vocabulary."""
-    own = jax.nn.logsumexp(out.values, b=out.counts, axis=-1)
-    if out.shared is None:
-        return own
-    shared = jax.nn.logsumexp(out.shared.values, b=out.shared.counts, axis=-1)
-    return jnp.logaddexp(own, shared[out.shared.uses])
+    own, shared = out.values, out.shared
+    if shared is None:
+        return jax.nn.logsumexp(own, b=out.counts, axis=-1)
+    high = jax.lax.stop_gradient(jnp.maximum(jnp.max(own, axis=-1), shared.highest[shared.uses]))
+    others = jnp.sum(shared.counts * jnp.exp(shared.values - shared.highest[:, None]), axis=-1)
+    total = jnp.sum(out.counts * jnp.exp(own - high[:, None]), axis=-1)
+    total += others[shared.uses] * jnp.exp(shared.highest[shared.uses] - high)
+    return jnp.log(total) + high
 
 
 def target_logit(out: Logits) -> Float[Array, " P"]:
