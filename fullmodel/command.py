@@ -5,9 +5,9 @@ import time
 from dataclasses import dataclass
 
 from fullmodel.confinement import verify
-from imir.cli import Report, save_report
+from imir.cli.options import ModelOptions, task_of
+from imir.cli.report import Report, save_report
 from imir.flow import Optimizer
-from imir.options import ModelOptions, task_of
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,9 @@
+"""The command line: `imir basis | simulate | phase | corpus | verify`.
+
+Each command is a dataclass, in a file of its own, whose fields are its options and whose `report`
+does the work. Other packages register commands under the entry point group `imir.commands`.
+"""
+
+from imir.cli.main import main, remember_programs, run
+
+__all__ = ["main", "remember_programs", "run"]
