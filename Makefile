@@ -38,6 +38,7 @@ slow: .venv
 
 bench: .venv
 	$(BIN)/pytest benchmarks -s
+	$(BIN)/imir bench --write README.md
 
 clean:
 	rm -rf .venv runs

@@ -15,7 +15,13 @@ from imir.scores import REGIMES
 from imir.solution import Solution
 
 # Apart for every common colour vision, and evenly apart in lightness for print.
-COLOURS = {"neither": "#f7f7f7", "ICL": "#003f72", "IWL": "#d55e00", "both": "#7fc8f0"}
+COLOURS = {
+    "neither": "#f7f7f7",
+    "ICL": "#003f72",
+    "IWL": "#d55e00",
+    "both": "#7fc8f0",
+    "transient": "#f0e442",
+}
 FAILED = "#000000"
 # Okabe and Ito's palette, with line styles that repeat what the colours say.
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
@@ -38,14 +44,14 @@ def regimes(diagram: xr.Dataset, corpora: Corpora | None = None, ax: Axes | None
     ax, (y, x) = _axes(ax), _names(diagram)
     colours = [FAILED, *(COLOURS[name] for name in REGIMES)]
     mesh = (diagram[x].values, diagram[y].values, diagram["regime"].values)
-    ax.pcolormesh(*mesh, cmap=ListedColormap(colours), vmin=-1.5, vmax=3.5, shading="nearest")
+    ax.pcolormesh(*mesh, cmap=ListedColormap(colours), vmin=-1.5, vmax=4.5, shading="nearest")
     present = [name for i, name in enumerate(REGIMES) if np.any(mesh[2] == i)]
     handles = [Patch(facecolor=COLOURS[n], edgecolor="0.2", label=n) for n in present]
     if np.any(mesh[2] == -1):
         handles.append(Patch(facecolor=FAILED, label="solver failed"))
     _label(ax, x, y, "regime at the end of the run")
     _mark(ax, corpora)
-    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.14), ncols=4, frameon=False)
+    ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(0, -0.14), ncols=5, frameon=False)
     return ax
 
 

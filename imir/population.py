@@ -104,14 +104,14 @@ def exact(tie: Tie, task: Task, question: Question = Question(), limit: int = LI
 
 def fixed(tie: Tie, prompts: Prompts) -> Population:
     """Given prompts with their own weights."""
-    return Population(tie, "fixed", len(prompts), _view(tie, None, prompts))
+    return Population(tie, "fixed", len(prompts), compressed(_view(tie, None, prompts)))
 
 
 def fixed_sample(
     tie: Tie, task: Task, size: int, key: Key[Array, ""], question: Question = Question()
 ) -> Population:
     """One sample of `size` prompts, the same at every step."""
-    seen = _view(tie, task, sample(task, key, size, odds(task), question))
+    seen = compressed(_view(tie, task, sample(task, key, size, odds(task), question)))
     return Population(tie, "fixed", size, seen, None, task, question, key=key)
 
 

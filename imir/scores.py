@@ -23,8 +23,8 @@ from imir.tasks.outcomes import Odds, Question
 from imir.tasks.task import Task, unlinked
 from imir.ties import Tie
 
-Regime = Literal["neither", "ICL", "IWL", "both"]
-REGIMES: tuple[Regime, ...] = ("neither", "ICL", "IWL", "both")
+Regime = Literal["neither", "ICL", "IWL", "both", "transient"]
+REGIMES: tuple[Regime, ...] = ("neither", "ICL", "IWL", "both", "transient")
 
 
 class Probes(eqx.Module):
@@ -113,7 +113,10 @@ def halves(found: Probes | None) -> Float[Array, " 2"]:
     return jnp.stack([found.icl_best, found.iwl_best]) / 2
 
 
-def regime(reached: Float[Array, " 2"], found: Probes) -> Int[Array, ""]:
-    """Index into `REGIMES` of final (ICL, IWL) scores."""
+def regime(
+    reached: Float[Array, " 2"], icl_time: Float[Array, ""], found: Probes
+) -> Int[Array, ""]:
+    """Index into `REGIMES` of final (ICL, IWL) scores; ICL that emerged and went is transient."""
     icl, iwl = reached > halves(found)
-    return icl + 2 * iwl
+    transient = ~icl & jnp.isfinite(icl_time)
+    return jnp.where(transient, REGIMES.index("transient"), icl + 2 * iwl)

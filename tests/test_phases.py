@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from imir import Axis, Flow, Task, axis, canonical, exact, gradient_flow, phase_diagram, probes
-from imir.phases import cells, regime_counts
+from imir.phases import Grid, regime_counts
 from imir.scores import REGIMES
 
 TASK = Task("recall", blocks=2, vocabulary=16)
@@ -15,7 +15,7 @@ FLOW = Flow(until=2e3, rtol=1e-6, saves=48)
 @pytest.fixture(scope="module")
 def diagram():
     with jax.enable_x64(True):
-        return phase_diagram(TASK, axis("rare_fraction=0:1:3"), axis("variability=0:0.8:2"), FLOW)
+        return phase_diagram(TASK, [axis("rare_fraction=0:1:3"), axis("variability=0:0.8:2")], FLOW)
 
 
 @pytest.mark.parametrize(("f_r", "f_v"), [(0.5, 0.8), (0.5, 0.0)])
@@ -47,13 +47,13 @@ def test_only_rare_tokens_leave_nothing_to_memorise(diagram):
 
 def test_cells_that_cannot_be_are_refused_before_anything_runs():
     with pytest.raises(ValueError, match="`blocks` must be at least 3 for burstiness 3"):
-        cells(TASK, axis("burstiness=1:3:3"), axis("start=0.1:1:2"), 1e-3, 0.0)
+        Grid(TASK, (axis("burstiness=1:3:3"), axis("start=0.1:1:2")))
 
 
 def test_axes_over_shapes_and_over_the_run():
     with jax.enable_x64(True):
         swept = phase_diagram(
-            TASK, axis("blocks=1:2:2"), axis("weight_decay=0:0.1:2"), Flow(until=200.0, rtol=1e-4)
+            TASK, [axis("blocks=1:2:2"), axis("weight_decay=0:0.1:2")], Flow(until=200.0, rtol=1e-4)
         )
     assert swept["regime"].dims == ("weight_decay", "blocks")
     size = np.abs(swept["coordinates"].values).max(axis=-1)
@@ -62,9 +62,7 @@ def test_axes_over_shapes_and_over_the_run():
 
 def test_a_failed_cell_is_recorded_with_what_it_reached():
     with jax.enable_x64(True):
-        failed = phase_diagram(
-            TASK, axis("start=0.1:0.1:1"), axis("variability=0:0:1"), Flow(max_steps=12, rtol=1e-4)
-        )
+        failed = phase_diagram(TASK, [axis("start=0.1:0.1:1")], Flow(max_steps=12, rtol=1e-4))
     assert int(failed["regime"].item()) == -1
     assert 0 < failed["end"].item() < 1e6
     assert regime_counts(failed)["failed"] == 1
@@ -80,7 +78,7 @@ def test_log_axes_and_rounded_counts():
 def test_sampled_cells_share_their_random_numbers():
     with jax.enable_x64(True):
         pair = phase_diagram(
-            TASK, axis("rare_fraction=0.5:0.5:1"), Axis("start", (0.1, 0.1)), Flow(until=50.0),
+            TASK, [axis("rare_fraction=0.5:0.5:1"), Axis("start", (0.1, 0.1))], Flow(until=50.0),
             kind="sample", samples=16,
         )  # fmt: skip
     loss = pair["loss"].values.ravel()

@@ -20,11 +20,12 @@ from imir.cli.options import check_folder
 from imir.cli.phase import Phase
 from imir.cli.report import Command
 from imir.cli.simulate import Simulate
+from imir.cli.theory import Theory
 
 
 def commands(name: str) -> dict[str, Any]:
     """All commands; those of other packages are loaded where `name` is none of imir's own."""
-    own = {"basis": Basis, "simulate": Simulate, "phase": Phase, "corpus": Corpus}
+    own = {"basis": Basis, "simulate": Simulate, "phase": Phase, "corpus": Corpus, "theory": Theory}
     others = [] if name in own else entry_points(group="imir.commands")
     return {**own, **{entry.name: entry.load() for entry in others}}
 
@@ -53,8 +54,8 @@ def run(arguments: Sequence[str]) -> int:
         command = _parse(arguments)
         check_folder(command.out)
         report = command.report()
-    except KeyboardInterrupt:
-        tqdm.write("imir: interrupted.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        tqdm.write(f"imir: {stop or 'interrupted.'}", file=sys.stderr)
         return 130
     except Exception as error:
         sentence = " ".join(str(error).split()) or type(error).__name__
@@ -71,7 +72,14 @@ def remember_programs(folder: Path) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+def use_all_cores() -> None:
+    """One JAX device for each core, so that sweeps run on all of them."""
+    if jax.config.jax_num_cpu_devices < 0:  # pyright: ignore[reportAttributeAccessIssue]
+        jax.config.update("jax_num_cpu_devices", os.cpu_count())
+
+
 def main() -> None:
+    use_all_cores()
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     remember_programs(caches / "imir")
     sys.exit(run(sys.argv[1:]))

@@ -6,13 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import xarray as xr
+
 from imir import plot
 from imir.cli.configuration import save_configuration
-from imir.cli.options import RunOptions, flow_of, folder, precision, task_of, tie_of
+from imir.cli.options import RunOptions, flow_of, precision, task_of, tie_of
+from imir.cli.processes import join
 from imir.cli.report import Report
 from imir.corpus import Corpus as Measured
 from imir.corpus import Tokenization, measure
-from imir.phases import axis, phase_diagram, regime_counts
+from imir.phases import Axis, axis, phase_diagram, regime_counts
 from imir.scores import REGIMES
 
 
@@ -24,10 +28,14 @@ class Phase(RunOptions):
     """
 
     x: str = "rare_fraction=0.01:1:12"
-    """Horizontal axis NAME=LOW:HIGH:COUNT (:log for log spacing): a statistic, start, or
-    weight_decay."""
+    """Horizontal axis NAME=LOW:HIGH:COUNT (:log for log spacing): a statistic, weight_decay,
+    start, seed, or start.NAME and clamp.NAME for one coordinate."""
     y: str = "variability=0:0.98:12"
     """Vertical axis."""
+    more: tuple[str, ...] = ()
+    """Further axes; figures show the first value of each."""
+    refine: int | None = None
+    """Stride of a coarse lattice; then only what a boundary passes through is computed."""
     corpus: tuple[Path, ...] = ()
     """Text files to measure and mark."""
     tokenization: Tokenization = "words"
@@ -39,31 +47,29 @@ class Phase(RunOptions):
     out: Path | None = Path("imir-phase")
     """Folder for files; made if it does not exist."""
 
+    coordinator: str | None = None
+    """HOST:PORT of process 0 where several processes share the work, or auto on a cluster."""
+    processes: int | None = None
+    """How many processes share it."""
+    process_id: int | None = None
+    """Which of them this is, from 0."""
+
     def report(self) -> Report:
+        join(self.coordinator, self.processes, self.process_id)
         began = time.perf_counter()
+        axes = [axis(text) for text in (self.x, self.y, *self.more)]
         with precision(self):
-            task, x, y = task_of(self), axis(self.x), axis(self.y)
-            flow = flow_of(self, saves=48)
+            task = task_of(self)
             corpora = [
                 measure(f, tokenization=self.tokenization, context=task.length) for f in self.corpus
             ]
-            diagram = phase_diagram(
-                task,
-                x,
-                y,
-                flow,
-                tie_of=lambda shape: tie_of(self, shape),
-                start=self.start,
-                weight_decay=self.weight_decay,
-                kind=self.expectation,
-                samples=self.samples,
-                seed=self.seed,
-                progress=True,
-            )
-        places = _places(corpora, x.name, y.name)
-        files = [] if self.out is None else self._write(diagram, places, folder(self.out))
+            diagram = self._run(axes)
+        plane = diagram.isel({a.name: 0 for a in axes[2:]})
+        places = _places(corpora, axes[0].name, axes[1].name)
+        first = self.out is not None and jax.process_index() == 0
+        files = self._write(plane, places, self.out) if first and self.out else []
         counts = regime_counts(diagram)
-        located = {name: _locate(diagram, *place) for name, place in places.items()}
+        located = {name: _locate(plane, *place) for name, place in places.items()}
         data = {
             "cells": int(diagram["regime"].size),
             "seconds": time.perf_counter() - began,
@@ -76,10 +82,31 @@ class Phase(RunOptions):
         lines += [_describe(name, place) for name, place in located.items()]
         return Report("\n".join([*lines, *files]), data)
 
-    def _write(self, diagram, places, out: Path) -> list[str]:
-        diagram.to_netcdf(out / "phase.nc", engine="h5netcdf")
+    def _run(self, axes: list[Axis]) -> xr.Dataset:
+        store = None if self.out is None else self.out / "phase.zarr"
+        try:
+            return phase_diagram(
+                task_of(self),
+                axes,
+                flow_of(self, saves=48),
+                tie_of=lambda shape: tie_of(self, shape),
+                start=self.start,
+                weight_decay=self.weight_decay,
+                kind=self.expectation,
+                samples=self.samples,
+                seed=self.seed,
+                store=store,
+                refine=self.refine,
+                progress=True,
+            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"interrupted; finished cells are in {store}, and the same command goes on."
+            ) from None
+
+    def _write(self, diagram: xr.Dataset, places, out: Path) -> list[str]:
         figures = plot.save(plot.phase_figure(diagram, places), str(out / "phase"))
-        return [str(out / "phase.nc"), *figures, save_configuration(self, out)]
+        return [str(out / "phase.zarr"), *figures, save_configuration(self, out)]
 
 
 def _places(corpora: Sequence[Measured], x: str, y: str) -> dict[str, tuple[float, float]]:

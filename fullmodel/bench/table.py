@@ -1,0 +1,94 @@
+"""The benchmark as Markdown, and its place in a file."""
+
+from pathlib import Path
+
+from fullmodel.bench.runs import Run
+from fullmodel.bench.steps import Row, Side
+from fullmodel.bench.suite import Bench
+
+BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
+STEPS = (
+    "coordinates", "d", "V", "blocks", "prompts", "time", "float32", "FLOPs", "memory", "compile",
+    "share of peak", "Δ loss", "Δ gradient",
+)  # fmt: skip
+RUNS = ("d", "V", "blocks", "prompts", "steps to ICL", "time", "Δ coordinates")
+ABOUT = """\
+Full transformer over reduced model, both jitted, on the same prompts in one run: a gradient step in
+float64 (fastest of interleaved repeats), the full one in float32 over the reduced one in float64,
+the compiler's count of FLOPs, its bytes of temporaries, arguments and outputs, seconds of
+compilation. Share: what full / reduced reach of the measured peak of a matrix product. Δ: largest
+differences of loss and projected gradient over three steps."""
+RUNNING = """\
+Until in-context learning emerges (momentum, whole manifold, the same batches of prompts in the
+same order): steps of full / reduced, ratio of the whole times, largest difference of coordinates
+after one step."""
+
+
+def markdown(bench: Bench) -> str:
+    """Both tables with what they mean."""
+    steps = _table(STEPS, [_step(row) for row in bench.steps])
+    runs = _table(RUNS, [_run(run) for run in bench.runs])
+    return "\n\n".join([ABOUT, steps, RUNNING, runs])
+
+
+def _table(head: tuple[str, ...], rows: list[list[str]]) -> str:
+    lines = [list(head), ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _step(row: Row) -> list[str]:
+    sizes = row.width, row.vocabulary, row.blocks, row.prompts
+    start = [f"{row.coordinates} ({row.work})", *(f"{x:,}" for x in sizes)]
+    if row.full is None or row.full_float32 is None:
+        return [*start, "full does not fit", *["–"] * 7]
+    return [*start, *_ratios(row.full, row.full_float32, row.reduced), *_errors(row)]
+
+
+def _ratios(full: Side, single: Side, reduced: Side) -> list[str]:
+    pairs = (
+        (full.seconds, reduced.seconds),
+        (single.seconds, reduced.seconds),
+        (full.flops, reduced.flops),
+        (full.bytes, reduced.bytes),
+        (full.compile_seconds, reduced.compile_seconds),
+    )
+    shares = f"{full.share:.0%} / {reduced.share:.1%}"
+    return [*(_times(a / b) for a, b in pairs), shares]
+
+
+def _errors(row: Row) -> list[str]:
+    return [f"{row.loss_error:.0e}", f"{row.gradient_error:.0e}"]
+
+
+def _run(run: Run) -> list[str]:
+    sizes = run.width, run.vocabulary, run.blocks, run.prompts
+    steps = [
+        f"{way.steps:,}" if way.emerged else f"> {way.steps:,}" for way in (run.full, run.reduced)
+    ]
+    note = f" (extrapolated from {run.full.steps:,} steps)" if run.extrapolated else ""
+    return [
+        *(f"{x:,}" for x in sizes), " / ".join(steps), _times(run.ratio) + note,
+        f"{run.first_error:.0e}",
+    ]  # fmt: skip
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:,.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+
+
+def around(file: Path) -> tuple[str, str]:
+    """What stands before and after the markers of a file; `ValueError` where it has none."""
+    before, begin, rest = file.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(
+            f"Argument `write` must be a file with the markers {BEGIN} and {END}, "
+            f"but {str(file)!r} has not."
+        )
+    return before, after
+
+
+def write(file: Path, text: str) -> None:
+    """Replace what stands between the markers of a file."""
+    before, after = around(file)
+    file.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")

@@ -1,0 +1,19 @@
+"""Gradient flow and discrete optimisers in coordinates."""
+
+from imir.flow.descent import Optimizer, descend
+from imir.flow.gradient import Flow, check, gradient_flow, integrate, inverse, save_times, start_of
+from imir.flow.trace import FAILURES, Trace
+
+__all__ = [
+    "FAILURES",
+    "Flow",
+    "Optimizer",
+    "Trace",
+    "check",
+    "descend",
+    "gradient_flow",
+    "integrate",
+    "inverse",
+    "save_times",
+    "start_of",
+]
