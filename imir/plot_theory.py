@@ -40,23 +40,21 @@ def burstiness_gradient(table: Table, ax: Axes | None = None) -> Axes:
     sizes = np.column_stack([table.column("N"), table.column("V")])
     for i, (N, V) in enumerate(np.unique(sizes, axis=0)):
         here = np.all(sizes == (N, V), axis=1)
-        for name, marker in zip(("alpha", "beta"), MARKERS, strict=False):
-            error = table.column(f"se {name}") / b
-            ratio = table.column(name) / b
-            bars = ax.errorbar(b[here], ratio[here], error[here], fmt=marker, capsize=2, mfc="none")
-            for part in (bars[0], *bars[1], *bars[2]):
-                part.set_color(LINES[i])
-        label = rf"$\gamma$, $N={N:.0f}$, $V={V:.0f}$"
+        for k, name in enumerate(("alpha", "beta")):
+            ratio, error = table.column(name) / b, table.column(f"se {name}") / b
+            # Side by side, so that error bars do not hide each other.
+            beside = (b * 2 ** (0.08 * (2 * i + k - 2)))[here]
+            style = {"fmt": MARKERS[k], "capsize": 2, "mfc": "none", "color": LINES[i]}
+            ax.errorbar(beside, ratio[here], error[here], **style)
         for name, style in (("gamma", "^"), ("predicted gamma", STYLES[i])):
-            ratio = (table.column(name) / b)[here]
-            ax.plot(b[here], ratio, style, color=LINES[i], label=label)
-            label = None
+            label = rf"$\gamma$, N = {N:.0f}, V = {V:,.0f}" if name == "gamma" else None
+            ax.plot(b[here], (table.column(name) / b)[here], style, color=LINES[i], label=label)
     ax.axhline(1, color="0.7", lw=0.8, zorder=0)
     ax.set_xscale("log", base=2)
     ax.set(
         xlabel="burstiness b",
-        ylabel=r"gradient / gradient at $b = 1$, over $b$",
-        title=r"Theorem 3 ($\alpha$ circles, $\beta$ squares)",
+        ylabel=r"gradient / ($b$ × gradient at $b = 1$)",
+        title=r"Theorem 3 ($\alpha$ circles, $\beta$ squares, $\gamma$ triangles)",
     )
     ax.legend(frameon=False, fontsize="small")
     return ax
