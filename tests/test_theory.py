@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot as plt
 
-from imir import plot_theory, theory
+from imir import plot, theory
 from imir.cli import run
 from imir.theory import (
     Table,
@@ -174,7 +174,7 @@ def as_measured(measured: float) -> dict:
 @pytest.mark.parametrize(("measured", "status"), [(2.0, 0), (1.0, 1)])
 def test_the_command_reports_and_judges(monkeypatch, capsys, tmp_path, measured, status):
     monkeypatch.setattr("imir.cli.theory.TABLES", {**as_measured(measured), "suppression": bursty})
-    monkeypatch.setattr(plot_theory, "theory_figure", lambda tables: plt.figure())
+    monkeypatch.setattr(plot, "theory_figure", lambda tables: plt.figure())
     assert run(["theory", "--json", "--out", str(tmp_path)]) == status
     captured = capsys.readouterr()
     data = json.loads(captured.out)
@@ -190,7 +190,7 @@ def test_the_command_reports_and_judges(monkeypatch, capsys, tmp_path, measured,
 
 def test_figures_draw_every_table(tmp_path):
     tables = {name: measure() for name, measure in as_measured(2.0).items()}
-    figure = plot_theory.theory_figure(tables)
+    figure = plot.theory_figure(tables)
     assert len(figure.axes) == 4
     assert all(axes.get_xlabel() and axes.get_ylabel() for axes in figure.axes)
     plt.close(figure)

@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 from tqdm import tqdm
 
-from imir import plot, plot_theory
+from imir import plot
 from imir.cli.options import folder
 from imir.cli.report import Report, save_report
 from imir.theory import TABLES, Table
@@ -41,4 +41,4 @@ class Theory:
         return save_report(self, Report("\n".join([text, *files]), data, status=int(not passed)))
 
     def _draw(self, tables: dict[str, Table], out: Path) -> list[str]:
-        return plot.save(plot_theory.theory_figure(tables), str(out / "theory"))
+        return plot.save(plot.theory_figure(tables), str(out / "theory"))

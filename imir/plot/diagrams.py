@@ -1,8 +1,7 @@
-"""Figures that can be read in print and by the colour-blind; every function takes `ax=`."""
+"""Figures of phase diagrams; every function takes `ax=`."""
 
 from collections.abc import Mapping
 
-import matplotlib
 import numpy as np
 import xarray as xr
 from matplotlib import pyplot as plt
@@ -11,26 +10,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from imir.phases.store import INTERPOLATED
+from imir.plot.style import COLOURS, FAILED, LINES, STYLES, axes_of
 from imir.scores import REGIMES
-from imir.solution import Solution
 
-# Apart for every common colour vision, and evenly apart in lightness for print.
-COLOURS = {
-    "neither": "#f7f7f7",
-    "ICL": "#003f72",
-    "IWL": "#d55e00",
-    "both": "#7fc8f0",
-    "transient": "#f0e442",
-}
-FAILED = "#000000"
-# Okabe and Ito's palette, with line styles that repeat what the colours say.
-LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-STYLES = ("-", "--", "-.", ":")
 Corpora = Mapping[str, tuple[float, float]]
-
-
-def _axes(ax: Axes | None) -> Axes:
-    return ax if ax is not None else plt.subplots(layout="constrained")[1]
 
 
 def _names(diagram: xr.Dataset) -> tuple[str, str]:
@@ -41,7 +25,7 @@ def _names(diagram: xr.Dataset) -> tuple[str, str]:
 
 def regimes(diagram: xr.Dataset, corpora: Corpora | None = None, ax: Axes | None = None) -> Axes:
     """The regime of each cell, with corpora marked at their (x, y) statistics."""
-    ax, (y, x) = _axes(ax), _names(diagram)
+    ax, (y, x) = axes_of(ax), _names(diagram)
     colours = [FAILED, *(COLOURS[name] for name in REGIMES)]
     mesh = (diagram[x].values, diagram[y].values, diagram["regime"].values)
     ax.pcolormesh(*mesh, cmap=ListedColormap(colours), vmin=-1.5, vmax=4.5, shading="nearest")
@@ -61,15 +45,30 @@ def emergence_times(
     corpora: Corpora | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """When a score emerged, in gradient-flow time; blank cells are those where it never did."""
-    ax, (y, x) = _axes(ax), _names(diagram)
+    """When a score emerged, in gradient-flow time, with contours at 1, 2, 5, 10, …
+
+    Blank cells are those where it never did.
+    """
+    ax, (y, x) = axes_of(ax), _names(diagram)
     mesh = (diagram[x].values, diagram[y].values, diagram[score].values)
     if np.any(mesh[2] > 0):
         drawn = ax.pcolormesh(*mesh, shading="nearest", norm="log")
         ax.figure.colorbar(drawn, ax=ax, label="gradient-flow time")
+        _contours(ax, *mesh)
     _label(ax, x, y, f"emergence of {score.removesuffix('_time').upper()}")
     _mark(ax, corpora)
     return ax
+
+
+def _contours(ax: Axes, x: np.ndarray, y: np.ndarray, times: np.ndarray) -> None:
+    if min(times.shape) < 2:
+        return
+    low, high = np.nanmin(times), np.nanmax(times)
+    round_numbers = np.outer(10.0 ** np.arange(np.floor(np.log10(low)), 12), (1, 2, 5)).ravel()
+    levels = [t for t in round_numbers if low < t < high]
+    if levels:
+        lines = ax.contour(x, y, times, levels, colors="white", linewidths=1)
+        ax.clabel(lines, fmt="%.0e", fontsize="small")
 
 
 def _label(ax: Axes, x: str, y: str, title: str) -> None:
@@ -100,56 +99,23 @@ def phase_figure(diagram: xr.Dataset, corpora: Corpora | None = None) -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     regimes(diagram, corpora, ax=left)
     emergence_times(diagram, "icl_time", corpora, ax=right)
-    figure.suptitle(f"{diagram.attrs['task']}")
+    computed = 1 - float(np.mean(diagram["status"] == INTERPOLATED))
+    note = "" if computed == 1 else f"; {computed:.0%} of the cells computed, others interpolated"
+    figure.suptitle(f"{diagram.attrs['task']}{note}")
     return figure
 
 
-def coordinates(solution: Solution, most: int = 7, ax: Axes | None = None) -> Axes:
-    """The coordinates that moved most, over time."""
-    ax = _axes(ax)
-    moved = np.ptp(solution.coordinates, axis=0)
-    for rank, c in enumerate(np.argsort(-moved)[:most]):
-        (line,) = ax.plot(solution.times, solution.coordinates[:, c], label=solution.names[c])
-        line.set(color=LINES[rank % len(LINES)], ls=STYLES[rank % len(STYLES)])
-    _over_time(ax, solution, "coordinate")
+def over_time(
+    diagram: xr.Dataset, cells: Mapping[str, Mapping[str, float]], ax: Axes | None = None
+) -> Axes:
+    """ICL (full) and IWL (thin) scores of some cells over time, by label and place."""
+    ax = axes_of(ax)
+    for i, (label, place) in enumerate(cells.items()):
+        cell = diagram.sel(place, method="nearest")
+        for name, width in (("icl", 2.0), ("iwl", 0.8)):
+            (line,) = ax.plot(cell["time"], cell[f"{name}_over_time"], lw=width)
+            line.set(color=LINES[i % len(LINES)], ls=STYLES[i % len(STYLES)])
+            line.set_label(label if name == "icl" else "_")
+    ax.set(xscale="log", xlabel="gradient-flow time", ylabel="ICL (thick) and IWL (thin) score")
+    ax.legend(frameon=False)
     return ax
-
-
-def learning(solution: Solution, ax: Axes | None = None) -> Axes:
-    """ICL and IWL scores and the loss over time."""
-    ax = _axes(ax)
-    for name, score, style in (("ICL", solution.icl, "-"), ("IWL", solution.iwl, "--")):
-        if not np.all(np.isnan(score)):
-            ax.plot(solution.times, score, style, color=COLOURS[name], label=f"{name} score", lw=2)
-    ax.plot(
-        solution.times, solution.loss / solution.loss[0], ":", color="0.3", label="loss / start"
-    )
-    _over_time(ax, solution, "score")
-    return ax
-
-
-def _over_time(ax: Axes, solution: Solution, ylabel: str) -> None:
-    positive = solution.times[solution.times > 0]
-    if solution.unit == "gradient-flow time" and positive.size > 1:
-        ax.set_xscale("symlog", linthresh=float(max(positive[0], positive[-1] * 1e-4)))
-    ax.set(xlabel=solution.unit, ylabel=ylabel)
-    ax.legend(frameon=False, fontsize="small")
-
-
-def trajectory_figure(solution: Solution) -> Figure:
-    """Coordinates beside scores and loss."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
-    coordinates(solution, ax=left)
-    learning(solution, ax=right)
-    figure.suptitle(f"{solution.method}: {solution.outcome}")
-    return figure
-
-
-def save(figure: Figure, stem: str) -> list[str]:
-    """Write `stem`.png and `stem`.pdf, and close the figure."""
-    files = [f"{stem}.png", f"{stem}.pdf"]
-    with matplotlib.rc_context({"pdf.fonttype": 42}):
-        for file in files:
-            figure.savefig(file, dpi=160)
-    plt.close(figure)
-    return files

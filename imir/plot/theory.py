@@ -7,19 +7,15 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from imir.plot import LINES, STYLES
+from imir.plot.style import LINES, STYLES, axes_of
 from imir.theory import Table
 
 MARKERS = ("o", "s", "^", "D")
 
 
-def _axes(ax: Axes | None) -> Axes:
-    return ax if ax is not None else plt.subplots(layout="constrained")[1]
-
-
 def suppression(table: Table, ax: Axes | None = None) -> Axes:
     """How far each coordinate's suppression is from the predicted one, as the vocabulary grows."""
-    ax, V = _axes(ax), table.column("V")
+    ax, V = axes_of(ax), table.column("V")
     sizes = np.unique(V)
     for i, name in enumerate(("alpha", "beta", "gamma")):
         off = np.abs(table.column(name) - table.column("predicted"))
@@ -36,7 +32,7 @@ def suppression(table: Table, ax: Axes | None = None) -> Axes:
 
 def burstiness_gradient(table: Table, ax: Axes | None = None) -> Axes:
     """Gradients relative to b, over burstiness, for each N and V."""
-    ax, b = _axes(ax), table.column("b")
+    ax, b = axes_of(ax), table.column("b")
     sizes = np.column_stack([table.column("N"), table.column("V")])
     for i, (N, V) in enumerate(np.unique(sizes, axis=0)):
         here = np.all(sizes == (N, V), axis=1)
@@ -62,7 +58,7 @@ def burstiness_gradient(table: Table, ax: Axes | None = None) -> Axes:
 
 def emergence(tables: Mapping[str, Table], ax: Axes | None = None) -> Axes:
     """Emergence times over N: one marker for each label, the predictions as lines."""
-    ax = _axes(ax)
+    ax = axes_of(ax)
     for i, (label, table) in enumerate(tables.items()):
         N, predicted = table.column("N"), table.column("predicted time")
         ax.loglog(N, predicted, ls=STYLES[i], color=LINES[i], label=f"{label}, predicted")
@@ -78,7 +74,7 @@ def emergence(tables: Mapping[str, Table], ax: Axes | None = None) -> Axes:
 
 def burstiness_speedup(table: Table, ax: Axes | None = None) -> Axes:
     """How many times earlier ICL emerges, over burstiness."""
-    ax, b = _axes(ax), table.column("b")
+    ax, b = axes_of(ax), table.column("b")
     ax.loglog(b, table.column("predicted speed-up"), STYLES[0], color="0.3", label="predicted")
     speedup, error = table.column("speed-up"), table.column("se speed-up")
     ax.errorbar(b, speedup, error, fmt=MARKERS[0], color=LINES[0], capsize=3, label="measured")
