@@ -108,11 +108,11 @@ def test_phase_counts_cells_and_places_a_text(capsys, tmp_path):
     assert data["cells"] == 6
     assert sum(data["regimes"].values()) == 6
     assert all(Path(file).exists() for file in data["files"])
-    assert {Path(file).name for file in data["files"]} >= {"phase.nc", "phase.png", "phase.pdf"}
+    assert {Path(file).name for file in data["files"]} >= {"phase.zarr", "phase.png", "phase.pdf"}
     assert 0 <= data["corpora"]["text"]["variability"] <= 1
-    with xr.open_dataset(out / "phase.nc", engine="h5netcdf") as diagram:
-        assert diagram["regime"].dims == ("variability", "rare_fraction")
-        assert diagram["icl_time"].attrs["units"] == "gradient-flow time"
+    diagram = xr.open_zarr(out / "phase.zarr", chunks=None, consolidated=False)
+    assert diagram["regime"].dims == ("variability", "rare_fraction")
+    assert diagram["icl_time"].attrs["units"] == "gradient-flow time"
 
 
 def test_corpus_reports_every_key(capsys, tmp_path):
@@ -189,7 +189,7 @@ def test_bad_axes_are_refused(capsys, tmp_path, x):
 
 def test_two_equal_axes_are_refused(capsys):
     error = refused(capsys, "phase", "--x", "variability=0:0.5:2", "--y", "variability=0:0.5:2")
-    assert "`y` must vary another parameter than x" in error
+    assert "`axes` must vary different parameters, but has variability twice" in error
 
 
 @pytest.mark.parametrize(

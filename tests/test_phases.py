@@ -83,3 +83,29 @@ def test_sampled_cells_share_their_random_numbers():
         )  # fmt: skip
     loss = pair["loss"].values.ravel()
     assert loss[0] == loss[1]
+
+
+def test_icl_that_comes_and_goes_is_transient():
+    """Attention is there from the start; memorisation takes over what γ copied, and γ decays."""
+    task = Task("recall", blocks=2, vocabulary=64, rare_fraction=0.0206)
+    formed = [Axis("start.alpha", (6.0,)), Axis("start.beta", (20.0,))]
+    with jax.enable_x64(True):
+        flow = Flow(until=1e6, rtol=1e-6, saves=48)
+        swept = phase_diagram(task, [Axis("weight_decay", (5.3e-6, 1e-4)), *formed], flow)
+    came, never = (swept.squeeze().isel(weight_decay=i) for i in range(2))
+    assert [REGIMES[int(x["regime"])] for x in (came, never)] == ["transient", "IWL"]
+    assert came["icl_time"] < came["icl_peak_time"] < came["icl_end"] < came["end"]
+    assert came["icl_score"] < 0.5 < came["icl_peak"]
+    assert came["icl_peak"] == np.max(came["icl_over_time"])
+    assert np.isnan(never["icl_end"])
+
+
+def test_a_large_constant_coordinate_ends_nothing():
+    """An end has to come from a score or from the time, never from coordinates at rest."""
+    task = Task("recall", blocks=2, vocabulary=16, rare_fraction=0.3)
+    held = Flow(until=2e3, rtol=1e-4, stop="icl", clamps=(("delta", 1e3),))
+    with jax.enable_x64(True):
+        ended = phase_diagram(task, [Axis("start", (1e-3,))], held)
+    assert ended["end"].item() == 2e3
+    assert np.isnan(ended["icl_time"].item())
+    assert ended["coordinates"].sel(coordinate="gamma").item() > 1e-3

@@ -122,7 +122,8 @@ def _run_cell(batch: Batch, flow: Flow, arguments: tuple) -> dict[str, Array]:
 
 def _ending(trace: Trace, found: Probes, loss: Float[Array, ""]) -> dict[str, Array]:
     """What a cell reports; scores over time are NaN after an early end."""
-    peak, saved = jnp.argmax(trace.icl), jnp.isfinite(trace.times[:-1])
+    peak, finished = jnp.argmax(trace.icl), ~trace.stopped & (trace.failure == 0)
+    saved = jnp.isfinite(trace.times[:-1]) | finished
     reached = jnp.stack([trace.icl[-1], trace.iwl[-1]])
     kind = regime(reached, trace.icl_time, found)
     return {

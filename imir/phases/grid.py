@@ -146,10 +146,11 @@ class Grid:
     def _extremes(self) -> Iterator[dict[str, float]]:
         """Cells that are all valid only if every cell is: every count, the ends of the others."""
         choices = [
-            a.values if a.name in COUNTS else (min(a.values), max(a.values)) for a in self.axes
+            a.values if a.name in COUNTS else (min(a.values), max(a.values))
+            for a in reversed(self.axes)
         ]
         for corner in product(*choices):
-            yield {axis.name: value for axis, value in zip(self.axes, corner, strict=True)}
+            yield dict(zip(self.dims, corner, strict=True))
 
     @property
     def block_shape(self) -> tuple[int, ...]:
