@@ -11,8 +11,7 @@ orbit, so sums over the vocabulary run over the prompt's copies plus "the rest, 
 Shapes: `n` tokens, `S` selections, `c` candidates for the answer, `C` coordinates.
 """
 
-from functools import cache, partial, reduce
-from itertools import product
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -25,105 +24,192 @@ from imir.readout import Logits, target_logit
 from imir.ties import Term, Tie
 
 
+class Kernels(eqx.Module):
+    """K_S[k, t] = B_S[orbit of k, orbit of t], but for the `near` places of t, those that share a
+    copy or a block with it: there K_S is `apart` from B_S, the kernel of different copies.
+
+    `orbits` of the prompt's tokens k and of the elements t that are `asked`, as one-hot rows. Any
+    other place may be listed as near, with zeros; where all are (D = n), they stand in order.
+    """
+
+    orbits: Float[Array, "*P n o"]
+    asked: Float[Array, "*P t o"]
+    near: Int[Array, "*P t D"]
+    apart: Float[Array, "*P S t D"]
+
+    def __len__(self) -> int:
+        return len(self.near)
+
+
 class View(eqx.Module):
     """What the reduced model sees of `P` prompts; independent of the coordinates.
 
-    `kernels` K_S of the selections that heads use, for `A` different sights, and which of them each
-    prompt `attends` with; `answers` K_S[t, token_m] of the selections that the output uses, for the
-    candidates t; `counts` how many tokens each candidate stands for; `target` the candidate to
+    `kernels` of the selections that heads use, for `A` different sights, and which of them each
+    prompt `attends` with; `answers`, the kernels of the selections that the output uses, asked for
+    the candidates t; `counts` how many tokens each candidate stands for; `target` the candidate to
     predict; `weight` of each prompt.
     """
 
-    kernels: Float[Array, "A S n n"]
+    kernels: Kernels
     attends: Int[Array, " P"]
-    answers: Float[Array, "P c T*n"]
+    answers: Kernels
     counts: Float[Array, "P c"]
     target: Int[Array, " P"]
     weight: Float[Array, " P"]
 
 
 def view(tie: Tie, prompts: Prompts) -> View:
-    """Look up every kernel of every prompt."""
+    """Look up every kernel of every prompt; every place is near."""
     kernels, answers, counts, target = jax.vmap(partial(_look, tie))(prompts)
     return View(kernels, jnp.arange(len(prompts)), answers, counts, target, prompts.weight)
 
 
 def compressed(seen: View) -> View:
     """The same view with nothing twice: prompts that the heads see alike share their attention,
-    candidates with equal answers are counted together. Outside of jit only."""
-    K, A, counts, target = map(np.asarray, (seen.kernels, seen.answers, seen.counts, seen.target))
-    _, first, attends = np.unique(
-        K.reshape(len(K), -1), axis=0, return_index=True, return_inverse=True
-    )
-    merged = [_merge_candidates(*prompt) for prompt in zip(A, counts, target, strict=True)]
-    width = max(len(c) for _, c, _ in merged)
-    padded = [
-        (np.pad(a, ((0, width - len(c)), (0, 0))), np.pad(c, (0, width - len(c))), t)
-        for a, c, t in merged
-    ]
-    answers, counts, target = (jnp.asarray(np.stack(x)) for x in zip(*padded, strict=True))
-    attends = jnp.asarray(attends.ravel()[np.asarray(seen.attends)])
-    return View(seen.kernels[first], attends, answers, counts, target, seen.weight)
+    candidates with equal answers are counted together. Only what is apart is near. Outside of jit
+    only."""
+    rows = np.concatenate([_flat(seen.kernels.orbits), _flat(_everywhere(seen.kernels))], axis=1)
+    _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    kernels = jax.tree.map(lambda x: x[first], seen.kernels)
+    attends = jnp.asarray(number.ravel()[np.asarray(seen.attends)])
+    answers, counts, target = _merged(seen)
+    return View(_nearest(kernels), attends, _nearest(answers), counts, target, seen.weight)
+
+
+def _flat(x: Array) -> Float[np.ndarray, "P s"]:
+    return np.asarray(x).reshape(len(x), -1)
+
+
+def _merged(seen: View) -> tuple[Kernels, Float[Array, "P c"], Int[Array, " P"]]:
+    """Answers, counts and target with equal candidates counted together."""
+    apart = jnp.moveaxis(_everywhere(seen.answers), 1, 2)
+    rows = np.concatenate([seen.answers.asked, apart.reshape(*apart.shape[:2], -1)], axis=-1)
+    parts = zip(rows, *map(np.asarray, (seen.counts, seen.target)), strict=True)
+    kept, counts, target = zip(*(_merge_candidates(*prompt) for prompt in parts), strict=True)
+    width = max(map(len, kept))
+    # A place left over repeats a candidate and counts zero times.
+    index = np.stack([np.pad(k, (0, width - len(k))) for k in kept])
+    counts = np.stack([np.pad(c, (0, width - len(c))) for c in counts])
+    answers = jax.vmap(_asked_of)(seen.answers, jnp.asarray(index))
+    return answers, jnp.asarray(counts), jnp.asarray(np.stack(target))
+
+
+def _merge_candidates(rows: Float[np.ndarray, "c s"], counts: Float[np.ndarray, " c"], target: int):
+    _, first, number = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    total = np.bincount(number.ravel(), weights=counts, minlength=len(first))
+    kept = (total > 0) | (np.arange(len(first)) == number.ravel()[target])
+    return first[kept], total[kept], np.cumsum(kept)[number.ravel()[target]] - 1
+
+
+def _asked_of(kernels: Kernels, index: Int[Array, " c"]) -> Kernels:
+    asked, near, apart = kernels.asked[index], kernels.near[index], kernels.apart[:, index]
+    return Kernels(kernels.orbits, asked, near, apart)
+
+
+def _everywhere(kernels: Kernels) -> Float[Array, "P S t n"]:
+    """What is apart at every place."""
+    n = kernels.orbits.shape[-2]
+    if kernels.near.shape[-1] == n:
+        return kernels.apart
+    rows = jax.vmap(jax.vmap(lambda near, x: jnp.zeros((len(x), n)).at[:, near].add(x), (0, 1), 1))
+    return rows(kernels.near, kernels.apart)
+
+
+def _nearest(kernels: Kernels, width: int | None = None) -> Kernels:
+    """The same kernels with so many near places for each element, by default as few as suffice."""
+    apart = _everywhere(kernels)
+    far = jnp.all(apart == 0, axis=1)
+    width = int(jnp.max(jnp.sum(~far, axis=-1))) if width is None else width
+    near = jnp.sort(jnp.argsort(far, axis=-1)[..., :width], axis=-1)
+    kept = jnp.take_along_axis(apart, near[:, None], axis=-1)
+    return Kernels(kernels.orbits, kernels.asked, near, kept)
 
 
 def stacked(views: list[View]) -> View:
     """One view of all prompts; candidates that a view lacks count zero times."""
     width = max(v.counts.shape[1] for v in views)
-    lacking = [width - v.counts.shape[1] for v in views]
     before = np.cumsum([0, *(len(v.kernels) for v in views)])
-    wide = [
-        jnp.pad(v.answers, ((0, 0), (0, w), (0, 0))) for v, w in zip(views, lacking, strict=True)
-    ]
-    counts = [jnp.pad(v.counts, ((0, 0), (0, w))) for v, w in zip(views, lacking, strict=True)]
+    wide = [jnp.pad(v.counts, ((0, 0), (0, width - v.counts.shape[1]))) for v in views]
     return View(
-        jnp.concatenate([v.kernels for v in views]),
+        _joined([v.kernels for v in views]),
         jnp.concatenate([v.attends + b for v, b in zip(views, before, strict=False)]),
+        _joined([_widened(v.answers, width) for v in views]),
         jnp.concatenate(wide),
-        jnp.concatenate(counts),
         jnp.concatenate([v.target for v in views]),
         jnp.concatenate([v.weight for v in views]),
     )
 
 
-def _merge_candidates(answers: np.ndarray, counts: np.ndarray, target: int):
-    rows, inverse = np.unique(answers, axis=0, return_inverse=True)
-    total = np.bincount(inverse.ravel(), weights=counts, minlength=len(rows))
-    kept = (total > 0) | (np.arange(len(rows)) == inverse.ravel()[target])
-    return rows[kept], total[kept], np.cumsum(kept)[inverse.ravel()[target]] - 1
+def _widened(kernels: Kernels, width: int) -> Kernels:
+    """The first candidate asked again until there are so many."""
+    index = jnp.arange(width)
+    index = jnp.where(index < kernels.near.shape[1], index, 0)
+    return jax.vmap(_asked_of, (0, None))(kernels, index)
+
+
+def _joined(parts: list[Kernels]) -> Kernels:
+    width = max(part.near.shape[-1] for part in parts)
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *(_nearest(part, width) for part in parts))
 
 
 def _look(tie: Tie, prompt: Prompts):
     """Kernels, answers, counts and target of one prompt."""
     basis, config = tie.basis, tie.basis.configuration
     K, first = basis.positions.motif.size, config.first(len(basis.classes))
-    heads, output = _used_kernels(tie)
-    place = first + prompt.block * K + prompt.offset
-    kernels = _sum_kernels(config, tie.kernels[heads], [prompt.tokens, place])
+    heads, output = (_difference(tie, used) for used in _used_kernels(tie))
     copy, node = config.locate(jnp.append(prompt.tokens, prompt.target))
-    candidate_copy, candidate_node, counts = _candidates(basis, copy, node)
-    same = candidate_copy[:, None] == copy[:-1]
-    table, values = jnp.asarray(config.table), jnp.asarray(tie.kernels[output], float)
-    tokens = table[same.astype(int), candidate_node[:, None], node[:-1]]
-    places = jnp.broadcast_to(table[0, candidate_node[:, None], config.nodes - 1], same.shape)
-    answers = jnp.moveaxis(values[:, tokens] + values[:, places], 0, 1)
+    place = config.locate(first + prompt.block * K + prompt.offset)
+    token = copy[:-1], node[:-1]
+    *candidate, counts = _candidates(basis, copy, node)
+    orbits = _orbit(config, node[:-1])
+    apart = _apart(heads, token, token) + _apart(heads, place, place)
+    kernels = _all_near(orbits, orbits, apart)
+    toward = _apart(output.swapaxes(1, 2), token, candidate)
+    answers = _all_near(orbits, _orbit(config, candidate[1]), toward)
     target = (len(node) - 1) * _roles(basis) + node[-1] - _first_node(config)[node[-1]]
-    return kernels, answers.reshape(len(counts), -1), counts, target
+    return kernels, answers, counts, target
 
 
-def _sum_kernels(
-    config, values: np.ndarray, parts: list[Int[Array, " n"]]
-) -> Float[Array, "S n n"]:
-    """K_S = Σ over the embeddings' parts (token, position) of S on each pair of elements."""
-    pairs = product(parts, parts) if _couples(config, values) else zip(parts, parts, strict=True)
-    kernels = [jnp.asarray(values, float)[:, config.orbital_of(x[:, None], y)] for x, y in pairs]
-    return reduce(jnp.add, kernels)
+def _all_near(orbits, asked, apart: Float[Array, "S t n"]) -> Kernels:
+    return Kernels(orbits, asked, jnp.broadcast_to(jnp.arange(len(orbits)), apart.shape[1:]), apart)
 
 
-def _couples(config, values: np.ndarray) -> bool:
-    """Does any selection couple tokens with positions?"""
-    last = config.orbit_of_node[-1]
-    mixed = [(S.source == last) != (S.target == last) for S in config.orbitals]
-    return bool(np.any(values[:, mixed]))
+def _orbit(config, node: Int[Array, " n"]) -> Float[Array, "n o"]:
+    """One-hot rows of the orbits of token nodes."""
+    number = config.orbit_of_node
+    return jnp.asarray(np.eye(number[-1])[np.minimum(number, number[-1] - 1)], float)[node]
+
+
+def _apart(difference: Float[np.ndarray, "S nodes nodes"], source, asked) -> Float[Array, "S t n"]:
+    """How far K_S[k, t] is from the kernel of different copies, from (copy, node) of k and of t."""
+    (copy, node), (copy_asked, node_asked) = source, asked
+    values = jnp.asarray(difference, float)[:, node, node_asked[:, None]]
+    return jnp.where(copy == copy_asked[:, None], values, 0.0)
+
+
+def _difference(tie: Tie, used: list[int]) -> Float[np.ndarray, "S nodes nodes"]:
+    """Kernel of two nodes in the same copy minus that in different ones."""
+    same, other = _on_nodes(tie, used)[:, 1], _on_nodes(tie, used)[:, 0]
+    return np.where(tie.basis.configuration.table[1] >= 0, same - other, 0.0)
+
+
+def _on_nodes(tie: Tie, used: list[int]) -> Float[np.ndarray, "S 2 nodes nodes"]:
+    """Values of kernels on each pair of nodes; zero where there is no such pair."""
+    table = tie.basis.configuration.table
+    return np.where(table >= 0, tie.kernels[used][:, table], 0.0)
+
+
+@cache
+def _background(tie: Tie) -> tuple[Float[np.ndarray, "S o o"], Float[np.ndarray, "T o o"]]:
+    """B_S between orbits of tokens in different copies and blocks, for the heads' kernels; for the
+    output's, from the prompt's token to the predicted one."""
+    last = tie.basis.configuration.orbit_of_node[-1]
+    nodes = [list(tie.basis.configuration.orbit_of_node).index(o) for o in range(last + 1)]
+    heads, output = (
+        _on_nodes(tie, used)[:, 0][:, nodes][:, :, nodes] for used in _used_kernels(tie)
+    )
+    both = heads + heads[:, -1:] + heads[:, :, -1:] + heads[:, -1:, -1:]
+    return both[:, :-1, :-1], (output + output[:, :, -1:])[:, :-1, :-1].swapaxes(1, 2)
 
 
 def _roles(basis) -> int:
@@ -180,58 +266,57 @@ def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     rows = jax.vmap(partial(_last_rows, tie, theta))(seen.kernels)[seen.attends]
     paths = tie.basis.paths(tie.basis.layers + 1)
     here = [t for t in tie.terms if t.head is None]
-    coefficients = theta[jnp.asarray(_table(tie, here, [()], _used_kernels(tie)[1], paths))][0]
-    weights = jnp.einsum("sv,pvm->psm", coefficients, rows).reshape(len(rows), -1)
-    values = jnp.einsum("pk,pck->pc", weights, seen.answers)
+    c = theta[jnp.asarray(_table(tie, here, [()], _used_kernels(tie)[1], paths))]
+    answer = partial(_through, c.T, _background(tie)[1])
+    values = jax.vmap(answer)(rows[:, :, None], seen.answers)[:, 0, 0]
     return Logits(values, seen.counts, seen.target)
 
 
-def _last_rows(tie: Tie, theta, kernels: Float[Array, "S n n"]) -> Float[Array, "U n"]:
+def _last_rows(tie: Tie, theta, kernels: Kernels) -> Float[Array, "U n"]:
     """Row of the last place of A_v for every path v of depth L."""
-    n, basis = kernels.shape[-1], tie.basis
-    A = jnp.eye(n, dtype=kernels.dtype)[None]
+    n, basis = kernels.orbits.shape[-2], tie.basis
+    A = jnp.eye(n, dtype=theta.dtype)[None]
     for layer in range(1, basis.layers + 1):
         rows = slice(-1, None) if layer == basis.layers else slice(None)
         causal = jnp.tril(jnp.ones((n, n), bool))[rows]
-        A_rows = A[:, rows]
         attention = [
             jax.nn.softmax(jnp.where(causal, s, -jnp.inf), axis=-1)
             for s in (
-                _score(tie, theta, layer, h + 1, kernels, A, rows) for h in range(basis.heads)
+                _score(tie, theta, (layer, h + 1), kernels, A, rows) for h in range(basis.heads)
             )
         ]
         deeper = [
             jnp.concatenate([a[None], jnp.einsum("ij,ujk->uik", a, A[1:])]) for a in attention
         ]
-        A = jnp.concatenate([A_rows, *deeper])
+        A = jnp.concatenate([A[:, rows], *deeper])
     return A[:, -1]
 
 
-def _score(tie, theta, layer: int, head: int, kernels, A, rows: slice) -> Float[Array, "rows n"]:
-    """Σ_{u,v} A_u (Σ_S θ_{uSv} K_S) A_vᵀ over the paths in use; A of the empty path is 1."""
-    here = [t for t in tie.terms if (t.layer, t.head) == (layer, head)]
-    paths, used = tie.basis.paths(layer), sorted({t.kernel for t in here})
-    K = kernels[jnp.array([_used_kernels(tie)[0].index(k) for k in used], int)]
-    score = jnp.zeros((A.shape[1], A.shape[1]), kernels.dtype)[rows]
-    for plain_u in (True, False):
-        for plain_v in (True, False):
-            us = [p for p in paths if (p == ()) == plain_u and any(t.query_path == p for t in here)]
-            vs = [p for p in paths if (p == ()) == plain_v and any(t.key_path == p for t in here)]
-            if us and vs:
-                c = theta[jnp.asarray(_table(tie, here, us, used, vs))]
-                u, v = (jnp.array([paths.index(p) for p in side]) for side in (us, vs))
-                score += _contract(c, K, A, rows, None if plain_u else u, None if plain_v else v)
-    return score
+def _score(tie, theta, head: tuple[int, int], kernels, A, rows: slice) -> Float[Array, "rows n"]:
+    """Σ_v (Σ_{u,S} θ_{uSv} A_u K_S) A_vᵀ over the paths in use; A of the empty path is 1."""
+    here = [t for t in tie.terms if (t.layer, t.head) == head]
+    paths = tie.basis.paths(head[0])
+    us = [p for p in paths if any(t.query_path == p for t in here)] or [()]
+    vs = [(), *(p for p in paths[1:] if any(t.key_path == p for t in here))]
+    u, v = (np.array([paths.index(p) for p in side]) for side in (us, vs))
+    c = theta[jnp.asarray(_table(tie, here, us, _used_kernels(tie)[0], vs))]
+    toward = _through(c, _background(tie)[0], A[u][:, rows], kernels)
+    return toward[0] + jnp.einsum("vik,vjk->ij", toward[1:], A[v[1:]])
 
 
-def _contract(c: Float[Array, "U S V"], K, A, rows: slice, u, v) -> Float[Array, "rows n"]:
-    if u is None and v is None:
-        return jnp.einsum("s,sij->ij", c[0, :, 0], K[:, rows])
-    if u is None:
-        return jnp.einsum("sv,sik,vjk->ij", c[0], K[:, rows], A[v])
-    if v is None:
-        return jnp.einsum("us,uim,smj->ij", c[:, :, 0], A[u][:, rows], K)
-    return jnp.einsum("usv,uim,smk,vjk->ij", c, A[u][:, rows], K, A[v])
+def _through(
+    c: Float[Array, "U S V"],
+    between: Float[np.ndarray, "S o o"],
+    x: Float[Array, "U i n"],
+    kernels: Kernels,
+) -> Float[Array, "V i t"]:
+    """Σ_{u,S} c_{uSv} x_u K_S."""
+    far = jnp.einsum(
+        "usv,uik,ko,sop,tp->vit", c, x, kernels.orbits, jnp.asarray(between, x.dtype), kernels.asked
+    )
+    if kernels.near.shape[-1] == x.shape[-1]:
+        return far + jnp.einsum("usv,uik,stk->vit", c, x, kernels.apart)
+    return far + jnp.einsum("usv,uitd,std->vit", c, x[:, :, kernels.near], kernels.apart)
 
 
 def _table(tie: Tie, terms: list[Term], us, kernels, vs) -> Int[np.ndarray, "U K V"]:
