@@ -5,10 +5,13 @@
     logit of token t:           Σ_{v,S} θ_{Sv} Σ_m (A_v)_{last,m} K_S[t, token_m]
 
 K_S is the kernel of selection S on the prompt's tokens and positions, found by table look-ups.
+It is a constant for each pair of orbits but for the few places of the same copy or block, so that
+x K_S costs O(n) for each row x, and no n × n kernel is kept.
 This equals the full model's logits exactly. Tokens outside the prompt's copies share one logit per
 orbit, so sums over the vocabulary run over the prompt's copies plus "the rest, times how many".
 
-Shapes: `n` tokens, `S` selections, `c` candidates for the answer, `C` coordinates.
+Shapes: `n` tokens, `S` selections, `c` candidates for the answer, `C` coordinates, `o`
+orbits of tokens, `t` elements that kernels are asked for, `D` places near each.
 """
 
 from functools import cache, partial
@@ -19,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from imir.basis import Path
 from imir.prompts import Prompts
 from imir.readout import Logits, target_logit
 from imir.ties import Term, Tie
@@ -267,8 +271,8 @@ def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     paths = tie.basis.paths(tie.basis.layers + 1)
     here = [t for t in tie.terms if t.head is None]
     c = theta[jnp.asarray(_table(tie, here, [()], _used_kernels(tie)[1], paths))]
-    answer = partial(_through, c.T, _background(tie)[1])
-    values = jax.vmap(answer)(rows[:, :, None], seen.answers)[:, 0, 0]
+    far = jnp.einsum("usv,sop->uvop", c.T, jnp.asarray(_background(tie)[1], c.dtype))
+    values = jax.vmap(partial(_through, c.T, far))(rows[:, :, None], seen.answers)[:, 0, 0]
     return Logits(values, seen.counts, seen.target)
 
 
@@ -296,27 +300,44 @@ def _score(tie, theta, head: tuple[int, int], kernels, A, rows: slice) -> Float[
     """Σ_v (Σ_{u,S} θ_{uSv} A_u K_S) A_vᵀ over the paths in use; A of the empty path is 1."""
     here = [t for t in tie.terms if (t.layer, t.head) == head]
     paths = tie.basis.paths(head[0])
-    us = [p for p in paths if any(t.query_path == p for t in here)] or [()]
-    vs = [(), *(p for p in paths[1:] if any(t.key_path == p for t in here))]
-    u, v = (np.array([paths.index(p) for p in side]) for side in (us, vs))
+    us, vs = ([(), *(p for p in paths[1:] if p in used)] for used in _paths_in(here))
     c = theta[jnp.asarray(_table(tie, here, us, _used_kernels(tie)[0], vs))]
-    toward = _through(c, _background(tie)[0], A[u][:, rows], kernels)
-    return toward[0] + jnp.einsum("vik,vjk->ij", toward[1:], A[v[1:]])
+    u, v = (A[np.array([paths.index(p) for p in side[1:]], int)] for side in (us, vs))
+    far = jnp.einsum("usv,sop->uvop", c, jnp.asarray(_background(tie)[0], c.dtype))
+    toward = _rows(c[0], far[0], kernels, rows)
+    if len(us) > 1:
+        toward += _through(c[1:], far[1:], u[:, rows], kernels)
+    return toward[0] + jnp.einsum("vik,vjk->ij", toward[1:], v)
+
+
+def _paths_in(terms: list[Term]) -> tuple[set[Path], set[Path]]:
+    return {t.query_path for t in terms}, {t.key_path for t in terms}
+
+
+def _rows(
+    c: Float[Array, "S V"], far: Float[Array, "V o o"], kernels: Kernels, rows: slice
+) -> Float[Array, "V i t"]:
+    """Σ_S c_{Sv} K_S, rows of it."""
+    background = jnp.einsum("ko,vop,tp->vkt", kernels.orbits[rows], far, kernels.asked)
+    apart = jnp.einsum("sv,std->vtd", c, kernels.apart)
+    if _all_are_near(kernels):
+        return background + apart.swapaxes(1, 2)[:, rows]
+    places = jnp.arange(len(kernels.orbits))[rows, None, None]
+    return background + jnp.sum(jnp.where(kernels.near == places, apart[:, None], 0.0), axis=-1)
 
 
 def _through(
-    c: Float[Array, "U S V"],
-    between: Float[np.ndarray, "S o o"],
-    x: Float[Array, "U i n"],
-    kernels: Kernels,
+    c: Float[Array, "U S V"], far: Float[Array, "U V o o"], x: Float[Array, "U i n"], kernels
 ) -> Float[Array, "V i t"]:
     """Σ_{u,S} c_{uSv} x_u K_S."""
-    far = jnp.einsum(
-        "usv,uik,ko,sop,tp->vit", c, x, kernels.orbits, jnp.asarray(between, x.dtype), kernels.asked
-    )
-    if kernels.near.shape[-1] == x.shape[-1]:
-        return far + jnp.einsum("usv,uik,stk->vit", c, x, kernels.apart)
-    return far + jnp.einsum("usv,uitd,std->vit", c, x[:, :, kernels.near], kernels.apart)
+    background = jnp.einsum("uio,uvop,tp->vit", x @ kernels.orbits, far, kernels.asked)
+    if _all_are_near(kernels):
+        return background + jnp.einsum("usv,uik,stk->vit", c, x, kernels.apart)
+    return background + jnp.einsum("usv,uitd,std->vit", c, x[:, :, kernels.near], kernels.apart)
+
+
+def _all_are_near(kernels: Kernels) -> bool:
+    return kernels.near.shape[-1] == kernels.orbits.shape[-2]
 
 
 def _table(tie: Tie, terms: list[Term], us, kernels, vs) -> Int[np.ndarray, "U K V"]:
