@@ -1,4 +1,4 @@
-"""The command line: `imir basis | simulate | phase | corpus | verify`.
+"""The command line: `imir basis | simulate | phase | corpus | theory | verify | bench`.
 
 Each command is a dataclass, in a file of its own, whose fields are its options and whose `report`
 does the work. Other packages register commands under the entry point group `imir.commands`.
