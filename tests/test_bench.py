@@ -7,6 +7,9 @@ import pytest
 from fullmodel import bench
 from imir.cli import run
 
+# Compiles for a minute.
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def reported(tmp_path_factory):

@@ -321,7 +321,10 @@ def test_solutions_survive_a_file_with_names_and_units(tmp_path):
 
 
 def test_a_solver_without_steps_left_raises_with_the_finite_part():
-    with pytest.raises(RunFailure, match=r"^The solver failed at time \S+ after 5 steps\.$") as e:
+    with pytest.raises(
+        RunFailure,
+        match=r"^The solver failed at time \S+ after 5 steps: its step limit was reached\.$",
+    ) as e:
         gradient_flow(outputs(), 0.3, Flow(until=1e6, max_steps=5))
     solution = e.value.solution
     assert solution.failed
