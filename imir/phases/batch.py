@@ -72,8 +72,6 @@ def run_cells(batch: Batch, flow: Flow, cells: Sequence[Cell]) -> dict[str, np.n
     of the last cell."""
     step = batch.lanes * len(jax.local_devices())
     filled = [*cells, *[cells[-1]] * (-len(cells) % step)]
-    held = tuple((name, 0.0) for name, _ in cells[0].clamps)
-    flow = replace(flow, clamps=(*flow.clamps, *held))
     parts = []
     for first in range(0, len(filled), step):
         rows = [_arguments(batch, cell) for cell in filled[first : first + step]]
@@ -91,7 +89,7 @@ def _arguments(batch: Batch, cell: Cell) -> tuple:
         begin[tie.names.index(name)] = value
     chances = jax.tree.map(np.asarray, odds(cell.task, batch.shape))
     best = np.asarray(best_iwl(cell.task, batch.shape), float)
-    held = np.array([value for _, value in cell.clamps])
+    held = {name: np.asarray(value, float) for name, value in cell.clamps}
     return chances, best, begin, np.asarray(cell.weight_decay, float), held
 
 
@@ -108,10 +106,7 @@ def _run(batch: Batch, flow: Flow, arguments: tuple) -> dict[str, Array]:
 
 def _run_cell(batch: Batch, flow: Flow, arguments: tuple) -> dict[str, Array]:
     chances, best, begin, decay, held = arguments
-    kept = flow.clamps[: len(flow.clamps) - len(held)]
-    moved = flow.clamps[len(kept) :]
-    clamps = (*kept, *((name, held[i]) for i, (name, _) in enumerate(moved)))
-    flow = replace(flow, clamps=clamps)
+    flow = replace(flow, clamps=(*flow.clamps, *held.items()))
     population = with_odds(batch.population, chances)
     found = reweighted(batch.probes, chances, best)
     tie, seen = population.tie, population.at()

@@ -38,12 +38,12 @@ def is_on(shape: tuple[int, ...], lines: Lines) -> Bool[np.ndarray, "*o y x"]:
 
 def near_boundaries(fields: Fields, lines: Lines) -> Bool[np.ndarray, "*o y x"]:
     """Cells inside of (or on) lattice cells that a boundary or a steep time passes through."""
-    corners = {name: _corners(values[on(lines)]) for name, values in fields.items()}
-    regimes = corners["regime"]
+    regimes = _corners(fields["regime"][on(lines)])
     crossed = np.any(regimes != regimes[0], axis=0) | np.any(regimes < 0, axis=0)
     for name in ("icl_time", "iwl_time"):
+        times = _corners(fields[name][on(lines)])
         with np.errstate(invalid="ignore"):
-            crossed |= np.max(corners[name], axis=0) > STEEP * np.min(corners[name], axis=0)
+            crossed |= np.max(times, axis=0) > STEEP * np.min(times, axis=0)
     mask = np.zeros(fields["regime"].shape, bool)
     for *outer, i, j in np.argwhere(crossed):
         rows, columns = (slice(a[k], a[k + 1] + 1) for a, k in zip(lines, (i, j), strict=True))

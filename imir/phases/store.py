@@ -83,10 +83,10 @@ def _alone(store: Path) -> Iterator[None]:
         ) from None
 
 
-def checked(store: Path, configuration: Mapping[str, Any] | None = None) -> zarr.Group:
+def checked(store: Path, configuration: Mapping[str, Any]) -> zarr.Group:
     """The group of an existing store; refuses another version or configuration."""
     try:
-        group = zarr.open_group(store, mode="r" if configuration is None else "r+")
+        group = zarr.open_group(store, mode="r+")
         version = group.attrs["imir_store"]
     except (OSError, KeyError, ValueError):
         raise ValueError(
@@ -95,7 +95,7 @@ def checked(store: Path, configuration: Mapping[str, Any] | None = None) -> zarr
     if version != VERSION:
         raise ValueError(f"Argument `store` must have version {VERSION}, but has {version}.")
     found: Any = group.attrs["configuration"]
-    wanted = found if configuration is None else json.loads(json.dumps(configuration))
+    wanted = json.loads(json.dumps(configuration))
     for key in sorted({*found, *wanted}):
         if found.get(key) != wanted.get(key):
             raise ValueError(
