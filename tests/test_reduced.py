@@ -16,10 +16,12 @@ from imir.basis import Basis, basis_of
 from imir.canonical import canonical
 from imir.prompts import Prompts
 from imir.readout import cross_entropy, log_partition, probability, squared_error, target_logit
-from imir.reduced import View, compressed, logits, view, vocabulary_logits
+from imir.reduced import View, compressed, logits, stacked, view, vocabulary_logits
+from imir.reduced.attention import dense, first_attention, left, right
+from imir.reduced.kernels import background, everywhere, used_kernels
 from imir.relations import Motif, Relation, cycle
 from imir.tasks.enumeration import enumerate_prompts
-from imir.tasks.outcomes import odds
+from imir.tasks.outcomes import odds, sample
 from imir.tasks.task import Task
 from imir.ties import Tie, free, tie
 
@@ -269,6 +271,48 @@ def test_compressed_views_give_the_same_losses_and_gradients(template: str, kind
     unit = np.eye(120)[listed.target]
     assert losses[0] == pytest.approx(listed.weight @ by_parts(tied, np.asarray(theta), listed))
     assert losses[1] == pytest.approx(listed.weight @ ((out - unit) ** 2).sum(1) / 2)
+
+
+@pytest.mark.parametrize("frame", ["centered", "onehot"])
+def test_first_attention_is_the_softmax_of_its_scores(frame: str, float64):
+    """As a matrix, and in products from both sides; with scores far apart too."""
+    task = Task("recall", blocks=3, rare_fraction=0.4, vocabulary=20)
+    tied = free(basis_of(task, 2, 1, frame))
+    prompts = jax.jit(lambda key: sample(task, key, 4, odds(task)))(jax.random.key(0))
+    kernels = compressed(once(lambda p: view(tied, p), prompts)).kernels
+    assert kernels.near.shape[-1] < prompts.length
+    B, n = jnp.asarray(background(tied)[0]), prompts.length
+    generator = np.random.default_rng(1)
+    c = jnp.array(generator.normal(size=len(used_kernels(tied)[0]))) * 30
+    x = jnp.array(generator.normal(size=(2, n)))
+
+    def products(kernels):
+        A = first_attention(c, B, kernels)
+        return dense(A), left(x, A), right(x, A)
+
+    found = once(jax.vmap(products), kernels)
+    K = np.einsum("pio,sou,pju->psij", kernels.orbits, B, kernels.asked)
+    K += np.asarray(everywhere(kernels))[:, : len(c)].swapaxes(2, 3)
+    scores = np.einsum("s,psij->pij", c, K) + np.where(np.tri(n), 0, -np.inf)
+    A = np.array([softmax(rows) for rows in scores])
+    for result, expected in zip(found, (A, x @ A, x @ A.swapaxes(1, 2)), strict=True):
+        assert np.allclose(result, expected, rtol=0, atol=1e-12)
+
+
+def test_stacked_views_keep_their_losses(float64):
+    """Views with other numbers of candidates and of near places, side by side."""
+    task = Task("recall", blocks=3, rare_fraction=0.4, vocabulary=20)
+    tied = free(basis_of(task, 3, 1, "onehot"))
+    prompts = jax.jit(lambda key: sample(task, key, 4, odds(task)))(jax.random.key(0))
+    parts = [jax.tree.map(lambda x, i=i: x[i : i + 2], prompts) for i in (0, 2)]
+    plain = once(lambda p: view(tied, p), prompts)
+    views = [compressed(once(lambda p: view(tied, p), part)) for part in parts]
+    theta = jnp.array(np.random.default_rng(2).normal(size=len(tied.names)))
+    each, together = (
+        once(lambda c, seen: cross_entropy(logits(tied, c, seen)), theta, seen)
+        for seen in (plain, stacked(views))
+    )
+    assert np.allclose(together, each, rtol=1e-12)
 
 
 def test_gradients_are_finite_differences(float64):
