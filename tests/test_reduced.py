@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from conftest import UNOPTIMISED, by_parts, once, plain_logits, small_basis, softmax
 
-from imir.basis import Basis, basis_of
+from imir.basis import Basis, Frame, basis_of
 from imir.canonical import canonical
 from imir.prompts import Prompts
 from imir.readout import cross_entropy, log_partition, probability, squared_error, target_logit
@@ -274,7 +274,7 @@ def test_compressed_views_give_the_same_losses_and_gradients(template: str, kind
 
 
 @pytest.mark.parametrize("frame", ["centered", "onehot"])
-def test_first_attention_is_the_softmax_of_its_scores(frame: str, float64):
+def test_first_attention_is_the_softmax_of_its_scores(frame: Frame, float64):
     """As a matrix, and in products from both sides; with scores far apart too."""
     task = Task("recall", blocks=3, rare_fraction=0.4, vocabulary=20)
     tied = free(basis_of(task, 2, 1, frame))
