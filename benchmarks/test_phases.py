@@ -11,7 +11,7 @@ from imir import Flow, Task, axis, canonical, phase_diagram
 from imir.phases.batch import batch_of, run_cells, shape_of
 from imir.phases.grid import Grid
 from imir.reduced import forward
-from imir.reduced.attention import dense
+from imir.reduced.attention import dense, first_attention
 from imir.ties import Tie
 
 TASK = Task("recall", blocks=32, vocabulary=512)
@@ -45,7 +45,7 @@ def rate(tie_of: Callable[[Task], Tie], cells: int) -> tuple[float, float, dict[
 
 def test_cells_against_general_attention(monkeypatch):
     """The general pass with the first layer's n × n matrix; it shares attention too."""
-    monkeypatch.setattr(forward, "cheapest", lambda attention, rows: dense(attention))
+    monkeypatch.setattr(forward, "first_attention", lambda *a: dense(first_attention(*a)))
     with jax.enable_x64(True):
         fast, compiling, found = rate(canonical, 2048)
         slow, _, expected = rate(general, 64)

@@ -58,13 +58,7 @@ def both(tie: Tie, task: Task, prompts: Prompts, points):
 
 def agree(found, expected, atol=1e-12) -> bool:
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
-    return all(_close(np.asarray(a), np.asarray(b), atol) for a, b in pairs)
-
-
-def _close(found, expected, atol: float) -> bool:
-    """At each point; a derivative that is zero is so up to rounding of the largest one there."""
-    largest = np.max(np.abs(expected), axis=tuple(range(1, expected.ndim)), keepdims=True)
-    return bool(np.all(np.abs(found - expected) <= atol * np.maximum(1.0, largest)))
+    return all(np.allclose(a, b, rtol=1e-12, atol=atol) for a, b in pairs)
 
 
 @pytest.mark.parametrize("name", TASKS)

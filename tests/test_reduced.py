@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import UNOPTIMISED, by_parts, once, plain_logits, small_basis, softmax
+from conftest import UNOPTIMISED, as_jax, by_parts, draw, once, plain_logits, small_basis, softmax
 
 from imir.basis import Basis, Frame, basis_of
 from imir.canonical import canonical
@@ -21,7 +21,7 @@ from imir.reduced.attention import dense, first_attention, left, right
 from imir.reduced.kernels import background, everywhere, used_kernels
 from imir.relations import Motif, Relation, cycle
 from imir.tasks.enumeration import enumerate_prompts
-from imir.tasks.outcomes import odds, sample
+from imir.tasks.outcomes import odds
 from imir.tasks.task import Task
 from imir.ties import Tie, free, tie
 
@@ -278,7 +278,7 @@ def test_first_attention_is_the_softmax_of_its_scores(frame: Frame, float64):
     """As a matrix, and in products from both sides; with scores far apart too."""
     task = Task("recall", blocks=3, rare_fraction=0.4, vocabulary=20)
     tied = free(basis_of(task, 2, 1, frame))
-    prompts = jax.jit(lambda key: sample(task, key, 4, odds(task)))(jax.random.key(0))
+    prompts = as_jax(draw(task, 4))
     kernels = compressed(once(lambda p: view(tied, p), prompts)).kernels
     assert kernels.near.shape[-1] < prompts.length
     B, n = jnp.asarray(background(tied)[0]), prompts.length
@@ -303,7 +303,7 @@ def test_stacked_views_keep_their_losses(float64):
     """Views with other numbers of candidates and of near places, side by side."""
     task = Task("recall", blocks=3, rare_fraction=0.4, vocabulary=20)
     tied = free(basis_of(task, 3, 1, "onehot"))
-    prompts = jax.jit(lambda key: sample(task, key, 4, odds(task)))(jax.random.key(0))
+    prompts = as_jax(draw(task, 4))
     parts = [jax.tree.map(lambda x, i=i: x[i : i + 2], prompts) for i in (0, 2)]
     plain = once(lambda p: view(tied, p), prompts)
     views = [compressed(once(lambda p: view(tied, p), part)) for part in parts]

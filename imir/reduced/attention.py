@@ -8,52 +8,46 @@ vectors are running sums. Shapes as in `imir.reduced.kernels`.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from imir.reduced.kernels import Kernels
+from imir.reduced.kernels import Kernels, all_are_near
 
 
 class Attention(eqx.Module):
     """A[i, k] = shared[i, orbit of k] for k ≤ i, and `more` than that at the near places of i."""
 
-    orbits: Float[Array, "n o"]
-    near: Int[Array, "n D"]
+    kernels: Kernels
     shared: Float[Array, "n o"]
     more: Float[Array, "n D"]
 
 
-def first_attention(
-    c: Float[Array, " S"], background: Float[Array, "S o o"], kernels: Kernels
-) -> Attention:
-    """Causal softmax of Σ_S c_S K_S.
+def first_attention(c: Float[Array, " S"], B: Float[Array, "S o o"], kernels: Kernels) -> Attention:
+    """Causal softmax of Σ_S c_S K_S, where B_S are the kernels of different copies.
 
     Places that are not near count as many times as they occur; an orbit without them has weight
     zero, so that no sum cancels.
     """
     orbits, near = kernels.orbits, kernels.near
-    far = orbits @ jnp.einsum("s,sop->op", c, background)
+    far = orbits @ jnp.einsum("s,sop->op", c, B)
     theirs = orbits[near]
     score = jnp.einsum("s,sid->id", c, kernels.apart[len(c) :])
     score += jnp.einsum("ido,io->id", theirs, far)
     causal = (near <= jnp.arange(len(near))[:, None]).astype(c.dtype)
     times = jnp.cumsum(orbits, axis=0) - jnp.einsum("id,ido->io", causal, theirs)
-    far = jnp.where(times > 0, far, -jnp.inf)
-    score = jnp.where(causal > 0, score, -jnp.inf)
-    both, count = jnp.concatenate([far, score], 1), jnp.concatenate([times, causal], 1)
-    total = jax.nn.logsumexp(both, 1, b=count, keepdims=True)
-    shared, single = jnp.exp(far - total), jnp.exp(score - total)
-    more = jnp.where(causal > 0, single - jnp.einsum("ido,io->id", theirs, shared), 0.0)
-    return Attention(orbits, near, shared, more)
+    count = jnp.concatenate([times, causal], axis=1)
+    weight = jax.nn.softmax(jnp.concatenate([far, score], axis=1) + jnp.log(count), axis=-1)
+    shared, single = jnp.split(weight / jnp.maximum(count, 1.0), [far.shape[1]], axis=1)
+    more = causal * (single - jnp.einsum("ido,io->id", theirs, shared))
+    return Attention(kernels, shared, more)
 
 
 def dense(A: Attention) -> Float[Array, "n n"]:
     """The matrix itself."""
-    n, D = A.near.shape
-    if n == D:
+    if all_are_near(A.kernels):
         return A.more
-    places = jnp.arange(n)
-    at_near = jnp.where(A.near[:, :, None] == places, A.more[:, :, None], 0.0)
-    return jnp.tril(A.shared @ A.orbits.T) + jnp.sum(at_near, axis=1)
+    places = jnp.arange(len(A.more))
+    at_near = jnp.where(A.kernels.near[:, :, None] == places, A.more[:, :, None], 0.0)
+    return jnp.tril(A.shared @ A.kernels.orbits.T) + jnp.sum(at_near, axis=1)
 
 
 def left(x: Float[Array, "... n"], A: Attention | Float[Array, "n n"]) -> Float[Array, "... n"]:
@@ -61,18 +55,13 @@ def left(x: Float[Array, "... n"], A: Attention | Float[Array, "n n"]) -> Float[
     if not isinstance(A, Attention):
         return x @ A
     later = jnp.cumsum((x[..., None] * A.shared)[..., ::-1, :], axis=-2)[..., ::-1, :]
-    at_near = jnp.zeros_like(x).at[..., A.near].add(x[..., None] * A.more)
-    return jnp.sum(later * A.orbits, axis=-1) + at_near
+    at_near = jnp.zeros_like(x).at[..., A.kernels.near].add(x[..., None] * A.more)
+    return jnp.sum(later * A.kernels.orbits, axis=-1) + at_near
 
 
 def right(x: Float[Array, "... n"], A: Attention | Float[Array, "n n"]) -> Float[Array, "... n"]:
     """x Aᵀ."""
     if not isinstance(A, Attention):
         return x @ A.T
-    earlier = jnp.cumsum(x[..., None] * A.orbits, axis=-2)
-    return jnp.sum(earlier * A.shared, axis=-1) + jnp.sum(x[..., A.near] * A.more, axis=-1)
-
-
-def cheapest(A: Attention, rows: int) -> Attention | Float[Array, "n n"]:
-    """In products with many rows, or where all places are near, the matrix is faster."""
-    return dense(A) if rows > 1 or A.near.shape[-1] == len(A.near) else A
+    earlier = jnp.cumsum(x[..., None] * A.kernels.orbits, axis=-2)
+    return jnp.sum(earlier * A.shared, axis=-1) + jnp.sum(x[..., A.kernels.near] * A.more, axis=-1)

@@ -10,6 +10,7 @@ A_u is multiplied out for it: rows go down through the heads, and come up again.
 Shapes: `n` tokens, `i` rows, `U` and `V` paths, `C` coordinates.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import equinox as eqx
@@ -20,12 +21,12 @@ from jaxtyping import Array, Float, Int
 
 from imir.prompts import Prompts
 from imir.readout import Logits, target_logit
-from imir.reduced.attention import Attention, cheapest, first_attention, left, right
-from imir.reduced.kernels import Kernels, background, through, used_kernels
+from imir.reduced.attention import Attention, dense, first_attention, left, right
+from imir.reduced.kernels import Kernels, all_are_near, background, through, used_kernels
 from imir.reduced.view import View, view
 from imir.ties import Term, Tie
 
-Heads = list[Attention | Float[Array, "n n"]]
+Heads = Sequence[Attention | Float[Array, "n n"]]
 
 
 def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
@@ -34,52 +35,49 @@ def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     rows = jax.vmap(partial(_last_rows, tie, theta))(seen.kernels)[seen.attends]
     paths = tie.basis.paths(tie.basis.layers + 1)
     here = [t for t in tie.terms if t.head is None]
-    c = theta[jnp.asarray(_table(tie, here, [()], used_kernels(tie)[1], paths))]
-    far = jnp.einsum("usv,sop->uvop", c.T, jnp.asarray(background(tie)[1], c.dtype))
-    values = jax.vmap(partial(through, c.T, far))(rows[:, :, None], seen.answers)[:, 0, 0]
+    c = theta[jnp.asarray(_table(tie, here, [()], used_kernels(tie)[1], paths))].T
+    B = jnp.asarray(background(tie)[1], c.dtype)
+    values = jax.vmap(partial(through, c, B))(rows[:, :, None], seen.answers)[:, 0, 0]
     return Logits(values, seen.counts, seen.target)
 
 
 def _last_rows(tie: Tie, theta, kernels: Kernels) -> Float[Array, "U n"]:
     """Row of the last place of A_v for every path v of depth L."""
-    each = jnp.eye(kernels.orbits.shape[-2], dtype=theta.dtype)
+    L, each = tie.basis.layers, jnp.eye(kernels.orbits.shape[-2], dtype=theta.dtype)
     below: list[Heads] = []
-    for layer in range(1, tie.basis.layers):
-        below.append(
-            [_attention(tie, theta, (layer, h), kernels, each, below) for h in _heads(tie)]
-        )
-    last, L = each[-1:], tie.basis.layers
-    attention = [_softmax(tie, theta, (L, h), kernels, last, below) for h in _heads(tie)]
-    return jnp.concatenate([_down(row, below) for row in (last, *attention)])[:, 0]
+    for layer in range(1, L):
+        x, heads = _down(each, below), _coefficients(tie, theta, layer)
+        if layer == 1:
+            below.append([_first(c, B, kernels, L) for c, B in heads])
+        else:
+            below.append([_attention(c, B, kernels, x, below) for c, B in heads])
+    x = _down(each[-1:], below)
+    last = [_attention(c, B, kernels, x, below) for c, B in _coefficients(tie, theta, L)]
+    return jnp.concatenate([x, *(_down(row, below) for row in last)])[:, 0]
 
 
-def _heads(tie: Tie) -> range:
-    return range(1, tie.basis.heads + 1)
+def _first(c, B, kernels, layers: int) -> Attention | Float[Array, "n n"]:
+    """Attention of the first layer; the matrix is faster where layers multiply it with n rows."""
+    A = first_attention(c[0, :, 0], B, kernels)
+    return dense(A) if layers > 2 or all_are_near(kernels) else A
 
 
-def _attention(tie, theta, head: tuple[int, int], kernels, each, below):
-    """A^(ℓ,h), all rows."""
-    if head[0] > 1:
-        return _softmax(tie, theta, head, kernels, each, below)
-    c, B = _coefficients(tie, theta, head)
-    # Layers between the first and the last one multiply it with n rows, the last one with one.
-    return cheapest(first_attention(c[0, :, 0], B, kernels), rows=tie.basis.layers - 1)
-
-
-def _softmax(tie, theta, head: tuple[int, int], kernels, rows, below) -> Float[Array, "i n"]:
-    """These rows of causal softmax(Σ_{u,v} A_u (Σ_S θ_{uSv} K_S) A_vᵀ)."""
-    c, B = _coefficients(tie, theta, head)
-    far = jnp.einsum("usv,sop->uvop", c, B)
-    score = _up(through(c, far, _down(rows, below), kernels), below)
-    causal = jnp.tril(jnp.ones((kernels.orbits.shape[-2],) * 2, bool))[-len(rows) :]
+def _attention(c, B, kernels, x: Float[Array, "U i n"], below) -> Float[Array, "i n"]:
+    """Rows of causal softmax(Σ_{u,v} A_u (Σ_S c_{uSv} K_S) A_vᵀ), from x_u = x A_u."""
+    score = _up(through(c, B, x, kernels), below)
+    causal = jnp.tril(jnp.ones((x.shape[-1],) * 2, bool))[-x.shape[1] :]
     return jax.nn.softmax(jnp.where(causal, score, -jnp.inf), axis=-1)
 
 
-def _coefficients(tie, theta, head: tuple[int, int]):
-    """θ_{uSv} of a head and the kernels of different copies."""
-    here, paths = [t for t in tie.terms if (t.layer, t.head) == head], tie.basis.paths(head[0])
-    c = theta[jnp.asarray(_table(tie, here, paths, used_kernels(tie)[0], paths))]
-    return c, jnp.asarray(background(tie)[0], c.dtype)
+def _coefficients(tie: Tie, theta, layer: int) -> list[tuple[Array, Array]]:
+    """θ_{uSv} of every head and B_S, the kernels of different copies."""
+    paths, kernels = tie.basis.paths(layer), used_kernels(tie)[0]
+    terms = [
+        [t for t in tie.terms if (t.layer, t.head) == (layer, h + 1)]
+        for h in range(tie.basis.heads)
+    ]
+    B = jnp.asarray(background(tie)[0], theta.dtype)
+    return [(theta[jnp.asarray(_table(tie, here, paths, kernels, paths))], B) for here in terms]
 
 
 def _down(x: Float[Array, "i n"], below: list[Heads]) -> Float[Array, "U i n"]:

@@ -40,7 +40,7 @@ class Kernels(eqx.Module):
 def everywhere(kernels: Kernels) -> Float[Array, "P S t n"]:
     """What is apart at every place."""
     n = kernels.orbits.shape[-2]
-    if kernels.near.shape[-1] == n:
+    if all_are_near(kernels):
         return kernels.apart
     rows = jax.vmap(jax.vmap(lambda near, x: jnp.zeros((len(x), n)).at[:, near].add(x), (0, 1), 1))
     return rows(kernels.near, kernels.apart)
@@ -57,17 +57,22 @@ def nearest(kernels: Kernels, width: int | None = None) -> Kernels:
 
 
 def through(
-    c: Float[Array, "U S V"], far: Float[Array, "U V o o"], x: Float[Array, "U i n"], kernels
+    c: Float[Array, "U S V"],
+    B: Float[Array, "S o o"],
+    x: Float[Array, "U i n"],
+    kernels: Kernels,
 ) -> Float[Array, "V i t"]:
     """Σ_{u,S} c_{uSv} x_u K_S."""
-    everywhere = jnp.einsum("uio,uvop,tp->vit", x @ kernels.orbits, far, kernels.asked)
+    far = jnp.einsum("usv,sop->uvop", c, B)
+    across = jnp.einsum("uio,uvop,tp->vit", x @ kernels.orbits, far, kernels.asked)
     apart = kernels.apart[: c.shape[1]]
     if all_are_near(kernels):
-        return everywhere + jnp.einsum("usv,uik,stk->vit", c, x, apart)
-    return everywhere + jnp.einsum("usv,uitd,std->vit", c, x[:, :, kernels.near], apart)
+        return across + jnp.einsum("usv,uik,stk->vit", c, x, apart)
+    return across + jnp.einsum("usv,uitd,std->vit", c, x[:, :, kernels.near], apart)
 
 
 def all_are_near(kernels: Kernels) -> bool:
+    """Are all places listed as near, in order?"""
     return kernels.near.shape[-1] == kernels.orbits.shape[-2]
 
 
