@@ -1,5 +1,6 @@
 """Precision as fixtures, and plain NumPy versions of the model to check against."""
 
+import os
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -16,6 +17,8 @@ from imir.tasks.outcomes import Question, odds, sample
 from imir.tasks.task import Task
 from imir.ties import Tie
 
+# Most tests spend far longer compiling than running, those that start processes too.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
@@ -32,7 +35,7 @@ def float32() -> Iterator[None]:
 
 
 def once(function: Callable, *args: Any) -> Any:
-    """Compile without optimising and run: most tests spend far longer compiling than running."""
+    """Compile without optimising anything and run."""
     lowered = jax.jit(lambda *a: function(*a)).lower(*args)
     return lowered.compile(compiler_options=UNOPTIMISED)(*args)
 

@@ -75,6 +75,7 @@ def test_log_axes_and_rounded_counts():
         Axis("start", (np.nan,))
 
 
+@pytest.mark.slow
 def test_sampled_cells_share_their_random_numbers():
     with jax.enable_x64(True):
         pair = phase_diagram(

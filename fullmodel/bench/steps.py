@@ -24,13 +24,17 @@ MATRICES = 12
 
 @dataclass(frozen=True)
 class Side:
-    """Cost of one gradient step; `share` of the measured peak of the machine."""
+    """Cost of one gradient step."""
 
     seconds: float
     compile_seconds: float
     flops: float
     bytes: int
-    share: float
+
+    @property
+    def rate(self) -> float:
+        """Floating-point operations in a second."""
+        return self.flops / self.seconds
 
 
 @dataclass(frozen=True)
@@ -59,30 +63,21 @@ class Row:
         return self.full and self.full.seconds / self.reduced.seconds
 
 
-def compare(name: str, work: Work, peaks: dict[str, float], repeats: int, least: float) -> Row:
-    """Compile, check and time a step of both sides; `peaks` of float64 and float32."""
+def compare(name: str, work: Work, repeats: int, least: float) -> Row:
+    """Compile, check and time a step of both sides."""
     programs, errors = {"reduced": reduced(work, SGD)}, (None, None)
     if fits(work):
         programs["full"] = full(work, SGD)
         programs["full_float32"] = full(work, SGD, jnp.float32)
         errors = differences(work, programs["reduced"], programs["full"])
     times = per_step(programs, repeats, least)
-    sides = {k: _side(p, times[k], _peak(peaks, k)) for k, p in programs.items()}
+    sides = {k: Side(times[k], p.compile_seconds, p.flops, p.bytes) for k, p in programs.items()}
     both = sides.get("full"), sides.get("full_float32")
     return Row(name, *_sizes(work), sides["reduced"], *both, *errors)
 
 
 def _sizes(work: Work) -> tuple[int, int, int, int, int]:
     return work.width, work.vocabulary, work.task.blocks, work.size, len(work.tie.names)
-
-
-def _peak(peaks: dict[str, float], name: str) -> float:
-    return peaks["float32" if name.endswith("float32") else "float64"]
-
-
-def _side(program: Program, seconds: float, peak: float) -> Side:
-    share = program.flops / seconds / peak
-    return Side(seconds, program.compile_seconds, program.flops, program.bytes, share)
 
 
 def fits(work: Work) -> bool:

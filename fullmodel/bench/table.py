@@ -16,7 +16,8 @@ ABOUT = """\
 Full transformer over reduced model, both jitted, on the same prompts in one run: a gradient step in
 float64 (fastest of interleaved repeats), the full one in float32 over the reduced one in float64,
 the compiler's count of FLOPs, its bytes of temporaries, arguments and outputs, seconds of
-compilation. Share: what full / reduced reach of the measured peak of a matrix product. Δ: largest
+compilation. Share: what full / reduced reach of the peak, the best rate of a matrix
+product at any time of the run. Δ: largest
 differences of loss and projected gradient over three steps."""
 RUNNING = """\
 Until in-context learning emerges (momentum, whole manifold, the same batches of prompts in the
@@ -26,7 +27,7 @@ after one step."""
 
 def markdown(bench: Bench) -> str:
     """Both tables with what they mean."""
-    steps = _table(STEPS, [_step(row) for row in bench.steps])
+    steps = _table(STEPS, [_step(row, bench.shares(row)) for row in bench.steps])
     runs = _table(RUNS, [_run(run) for run in bench.runs])
     return "\n\n".join([ABOUT, steps, RUNNING, runs])
 
@@ -36,12 +37,13 @@ def _table(head: tuple[str, ...], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _step(row: Row) -> list[str]:
+def _step(row: Row, shares: dict[str, float]) -> list[str]:
     sizes = row.width, row.vocabulary, row.blocks, row.prompts
     start = [f"{row.coordinates} ({row.work})", *(f"{x:,}" for x in sizes)]
     if row.full is None or row.full_float32 is None:
         return [*start, "full does not fit", *["–"] * 7]
-    return [*start, *_ratios(row.full, row.full_float32, row.reduced), *_errors(row)]
+    share = f"{shares['full']:.0%} / {shares['reduced']:.1%}"
+    return [*start, *_ratios(row.full, row.full_float32, row.reduced), share, *_errors(row)]
 
 
 def _ratios(full: Side, single: Side, reduced: Side) -> list[str]:
@@ -52,8 +54,7 @@ def _ratios(full: Side, single: Side, reduced: Side) -> list[str]:
         (full.bytes, reduced.bytes),
         (full.compile_seconds, reduced.compile_seconds),
     )
-    shares = f"{full.share:.0%} / {reduced.share:.1%}"
-    return [*(_times(a / b) for a, b in pairs), shares]
+    return [_times(a / b) for a, b in pairs]
 
 
 def _errors(row: Row) -> list[str]:

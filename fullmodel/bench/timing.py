@@ -1,7 +1,7 @@
 """Timings worth comparing: warmed up, interleaved, the fastest of several repeats."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -38,9 +38,15 @@ def _steps(program: Program, least: float) -> int:
     return max(1, int(least / many))
 
 
-def peak(dtype: str, size: int, repeats: int = 10) -> float:
-    """Floating-point operations in a second of a matrix product, the machine's measured peak."""
+def peak(dtype: str, sizes: Sequence[int], least: float) -> float:
+    """Floating-point operations in a second of a matrix product, of the size that does best."""
+    return max(_rate(dtype, size, least) for size in sizes)
+
+
+def _rate(dtype: str, size: int, least: float) -> float:
     x = jax.random.normal(jax.random.key(0), (size, size), jnp.dtype(dtype))
     product = jax.jit(jnp.matmul)
-    best = min(seconds(lambda: product(x, x)) for _ in range(repeats + 1))
-    return 2 * size**3 / best
+    seconds(lambda: product(x, x))
+    count = max(1, int(least / seconds(lambda: product(x, x))))
+    times = [seconds(lambda: [product(x, x) for _ in range(count)]) for _ in range(3)]
+    return 2 * size**3 * count / min(times)

@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-# Illinois steps from the distance of two saved times to rounding.
-CLOSING = 10
+# Illinois steps, at most, from the distance of two saved times to this share of a time.
+CLOSING, CLOSE = 12, 1e-12
 FAILURES = (
     "",
     "its step limit was reached",
@@ -99,25 +99,34 @@ def _crossings(
     """First times at which each signal turns positive; NaN where it never does.
 
     Between two saved times by the Illinois method: false position that halves the value at an end
-    which stays, so that both ends close in.
+    which stays, so that both ends close in. Signals that never turn cost nothing.
     """
     above = (values > 0) & jnp.isfinite(times)[:, None]
-    last = jnp.argmax(above, axis=0)
+    turns, last = jnp.any(above, axis=0), jnp.argmax(above, axis=0)
     first = jnp.argmax(jnp.where(times[:, None] < times[last], times[:, None], -1.0), axis=0)
     ends = times[first], times[last]
     heights = (jnp.take_along_axis(values, i[None], axis=0)[0] for i in (first, last))
 
-    def narrow(_, state):
-        low, high, below, beyond = state
-        middle = jnp.where(last > 0, high - beyond * (high - low) / (beyond - below), low)
+    def is_open(low, high):
+        return turns & (high - low > CLOSE * high)
+
+    def narrow(state):
+        step, low, high, below, beyond = state
+        middle = high - beyond * (high - low) / (beyond - below)
+        middle = jnp.where(is_open(low, high), middle, high)
         height = jnp.diagonal(jax.lax.map(signals, middle))
         up = height > 0
         return (
+            step + 1,
             jnp.where(up, low, middle),
             jnp.where(up, middle, high),
             jnp.where(up, below / 2, height),
             jnp.where(up, height, beyond / 2),
         )
 
-    _, high, *_ = jax.lax.fori_loop(0, CLOSING, narrow, (*ends, *heights))
-    return jnp.where(jnp.any(above, axis=0), high, jnp.nan)
+    def goes_on(state):
+        step, low, high, *_ = state
+        return (step < CLOSING) & jnp.any(is_open(low, high))
+
+    _, _, high, *_ = jax.lax.while_loop(goes_on, narrow, (jnp.asarray(0), *ends, *heights))
+    return jnp.where(turns, high, jnp.nan)
