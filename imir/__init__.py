@@ -30,9 +30,10 @@ from imir.tasks.enumeration import TooManyPrompts, enumerate_prompts
 from imir.tasks.outcomes import Odds, Question, odds, sample
 from imir.tasks.task import Task
 from imir.tasks.template import Template, named, parse
-from imir.ties import Tie, free, tie
+from imir.ties import REDUCTIONS, Tie, free, short, tie
 
 __all__ = [
+    "REDUCTIONS",
     "REGIMES",
     "Axis",
     "Basis",
@@ -80,6 +81,7 @@ __all__ = [
     "random_image",
     "regime_counts",
     "sample",
+    "short",
     "single",
     "tie",
 ]

@@ -4,9 +4,9 @@ With coefficients θ = T φ, gradient flow restricted to the submanifold reads
 φ̇ = −(TᵀGT)⁻¹ ∇_φ L, the orthogonal projection of the full flow.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from jaxtyping import Float
@@ -44,10 +44,23 @@ class Tie:
 
     @cached_property
     def metric(self) -> Float[np.ndarray, "C C"]:
-        """TᵀGT, the Gram matrix of the coordinates' directions."""
-        rows = sorted({e for elements in self.members for e in elements})
-        T = self.matrix[rows]
-        return T.T @ self.basis.gram[np.ix_(rows, rows)] @ T
+        """TᵀGT, the Gram matrix of the coordinates' directions, place by place."""
+        metric = np.zeros((len(self.names),) * 2)
+        for values in self._at_places.values():
+            coordinates, selections = np.array(values).T
+            block = self.basis.selection_gram[selections[:, None], selections]
+            np.add.at(metric, (coordinates[:, None], coordinates), block)
+        return metric
+
+    @cached_property
+    def _at_places(self) -> dict[tuple[int, int | None, Path, Path], list[tuple[int, int]]]:
+        """(coordinate, selection) of every element in each place (layer, head, u, v)."""
+        found: dict[tuple[int, int | None, Path, Path], list[tuple[int, int]]] = {}
+        for c, elements in enumerate(self.members):
+            for e in (self.basis.elements[i] for i in elements):
+                place = (e.layer, e.head, e.query_path, e.key_path)
+                found.setdefault(place, []).append((c, e.selection))
+        return found
 
     @cached_property
     def _sums(self) -> dict[tuple[int, int | None, Path, Path, int], np.ndarray]:
@@ -124,6 +137,30 @@ def _numbered(rows: Float[np.ndarray, "R O"]) -> list[int]:
 def free(basis: Basis) -> Tie:
     """Every basis element a coordinate of its own: the whole manifold."""
     return Tie(basis, basis.names, tuple((i,) for i in range(len(basis.elements))))
+
+
+def short(basis: Basis, steps: int = 1) -> Tie:
+    """Only elements whose query and key paths go through at most so many heads.
+
+    One step is enough for every canonical circuit of the named tasks, k hops in k + 1 layers
+    included: a head finds the block whose first token the last hop has brought, and brings the
+    next. What two and more heads in a row have written is left out. Raises `ValueError` for
+    negative `steps`.
+    """
+    if steps < 0:
+        raise ValueError(f"Argument `steps` must be at least 0, but is {steps}.")
+    kept = [
+        i for i, e in enumerate(basis.elements) if max(len(e.query_path), len(e.key_path)) <= steps
+    ]
+    return Tie(basis, tuple(basis.names[i] for i in kept), tuple((i,) for i in kept))
+
+
+# Ways to reduce a deep basis, by the name that a command offers.
+REDUCTIONS: dict[str, Callable[[Basis], Tie]] = {
+    "none": free,
+    "one-step": short,
+    "two-step": partial(short, steps=2),
+}
 
 
 def tie(basis: Basis, groups: Mapping[str, list[str]]) -> Tie:

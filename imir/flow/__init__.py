@@ -1,11 +1,13 @@
 """Gradient flow and discrete optimisers in coordinates."""
 
 from imir.flow.descent import Optimizer, descend
-from imir.flow.gradient import Flow, check, gradient_flow, integrate, inverse, save_times, start_of
+from imir.flow.gradient import Flow, check, gradient_flow, integrate, save_times, start_of
+from imir.flow.metric import BlockInverse, inverse
 from imir.flow.trace import FAILURES, Trace
 
 __all__ = [
     "FAILURES",
+    "BlockInverse",
     "Flow",
     "Optimizer",
     "Trace",

@@ -10,7 +10,8 @@ import numpy as np
 import optax
 from jaxtyping import Array, Key
 
-from imir.flow.gradient import Start, inverse, start_of
+from imir.flow.gradient import Start, start_of
+from imir.flow.metric import inverse
 from imir.population import Loss, Population, mean_loss, needed
 from imir.scores import Probes, halves, scores
 from imir.solution import RunFailure, Solution

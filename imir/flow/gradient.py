@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from imir.flow.metric import BlockInverse, inverse
 from imir.flow.trace import FAILURES, Trace, trace_of
 from imir.population import Loss, Population, View, mean_loss
 from imir.scores import Probes, halves, scores
@@ -117,11 +118,6 @@ def gradient_flow(
     return solution
 
 
-def inverse(metric: Float[np.ndarray, "C C"]) -> Float[Array, "C C"]:
-    """(TᵀGT)⁻¹, computed in float64 whatever the precision of the run."""
-    return jnp.asarray(np.linalg.inv(metric))
-
-
 def integrate(
     tie: Tie,
     flow: Flow,
@@ -129,7 +125,7 @@ def integrate(
     found: Probes | None,
     start: Float[Array, " C"],
     weight_decay: Float[Array, ""],
-    inverse_metric: Float[Array, "C C"],
+    inverse_metric: Float[Array, "C C"] | BlockInverse,
 ) -> Trace:
     """One run as a pure function; jit and vmap it."""
 
@@ -137,7 +133,7 @@ def integrate(
         y = _clamped(tie, flow, t, y)
         gradient = jax.grad(lambda c: mean_loss(tie, c, seen, flow.loss))(y)
         free = jnp.array([name not in dict(flow.clamps) for name in tie.names])
-        return jnp.where(free, -inverse_metric @ gradient - weight_decay * y, 0.0)
+        return jnp.where(free, -(inverse_metric @ gradient) - weight_decay * y, 0.0)
 
     def emerged(t, y, args, **_):
         reached = scores(found, tie, _clamped(tie, flow, t, y), flow.loss) > halves(found)

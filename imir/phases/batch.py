@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Key
 
-from imir.flow import Flow, Trace, check, integrate, inverse
+from imir.flow import BlockInverse, Flow, Trace, check, integrate, inverse
 from imir.phases.grid import PROBABILITIES, Cell, Grid
 from imir.population import Expectation, Population, expectation, mean_loss, with_odds
 from imir.scores import Probes, best_iwl, probes, regime, reweighted
@@ -34,7 +34,7 @@ class Batch(eqx.Module):
     lanes: int = eqx.field(static=True)
     population: Population
     probes: Probes
-    inverse_metric: Float[Array, "C C"]
+    inverse_metric: Float[Array, "C C"] | BlockInverse
 
 
 def batch_of(

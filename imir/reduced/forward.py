@@ -22,9 +22,13 @@ from jaxtyping import Array, Float, Int
 from imir.prompts import Prompts
 from imir.readout import Logits, target_logit
 from imir.reduced.attention import Attention, dense, first_attention, left, right
+from imir.reduced.deep import last_rows
 from imir.reduced.kernels import Kernels, all_are_near, background, through, used_kernels
 from imir.reduced.view import View, view
 from imir.ties import Term, Tie
+
+# Layers from which whole arrays are faster than rows and near places.
+DEEP = 3
 
 Heads = Sequence[Attention | Float[Array, "n n"]]
 
@@ -32,7 +36,7 @@ Heads = Sequence[Attention | Float[Array, "n n"]]
 def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     """Logits of every viewed prompt at its last place."""
     theta = jnp.append(coordinates, 0.0)
-    rows = jax.vmap(partial(_last_rows, tie, theta))(seen.kernels)[seen.attends]
+    rows = _rows(tie, theta, seen.kernels)[seen.attends]
     paths = tie.basis.paths(tie.basis.layers + 1)
     here = [t for t in tie.terms if t.head is None]
     c = theta[jnp.asarray(_table(tie, here, [()], used_kernels(tie)[1], paths))].T
@@ -41,25 +45,30 @@ def logits(tie: Tie, coordinates: Float[Array, " C"], seen: View) -> Logits:
     return Logits(values, seen.counts, seen.target)
 
 
+def _rows(tie: Tie, theta, kernels: Kernels) -> Float[Array, "A U n"]:
+    """Row of the last place of A_v for every sight and path v of depth L."""
+    L = tie.basis.layers
+    if L < DEEP:
+        return jax.vmap(partial(_last_rows, tie, theta))(kernels)
+    layers = [_coefficients(tie, theta, layer) for layer in range(1, L + 1)]
+    return last_rows(
+        [jnp.stack([c for c, _ in heads]) for heads in layers], layers[0][0][1], kernels
+    )
+
+
 def _last_rows(tie: Tie, theta, kernels: Kernels) -> Float[Array, "U n"]:
-    """Row of the last place of A_v for every path v of depth L."""
-    L, each = tie.basis.layers, jnp.eye(kernels.orbits.shape[-2], dtype=theta.dtype)
-    below: list[Heads] = []
-    for layer in range(1, L):
-        x, heads = _down(each, below), _coefficients(tie, theta, layer)
-        if layer == 1:
-            below.append([_first(c, B, kernels, L) for c, B in heads])
-        else:
-            below.append([_attention(c, B, kernels, x, below) for c, B in heads])
-    x = _down(each[-1:], below)
+    """The same for one sight, of fewer layers than `DEEP`."""
+    L, n = tie.basis.layers, kernels.orbits.shape[-2]
+    below = [[_first(c, B, kernels) for c, B in _coefficients(tie, theta, 1)]] * (L - 1)
+    x = _down(jnp.eye(n, dtype=theta.dtype)[-1:], below)
     last = [_attention(c, B, kernels, x, below) for c, B in _coefficients(tie, theta, L)]
     return jnp.concatenate([x, *(_down(row, below) for row in last)])[:, 0]
 
 
-def _first(c, B, kernels, layers: int) -> Attention | Float[Array, "n n"]:
-    """Attention of the first layer; the matrix is faster where layers multiply it with n rows."""
+def _first(c, B, kernels) -> Attention | Float[Array, "n n"]:
+    """Attention of the first layer."""
     A = first_attention(c[0, :, 0], B, kernels)
-    return dense(A) if layers > 2 or all_are_near(kernels) else A
+    return dense(A) if all_are_near(kernels) else A
 
 
 def _attention(c, B, kernels, x: Float[Array, "U i n"], below) -> Float[Array, "i n"]:

@@ -1,0 +1,40 @@
+"""Deep models: ties that shorten paths, and metrics block by block."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from conftest import once, small_basis
+
+from imir.flow.metric import DENSE, BlockInverse, inverse
+from imir.ties import REDUCTIONS, free, short, tie
+
+
+def test_a_metric_is_inverted_block_by_block(float64):
+    """Two places share a coordinate: their blocks are one."""
+    basis = small_basis(4, 1)
+    names = basis.names
+    far = names[0], names[-1]
+    tied = tie(basis, {"both": list(far), **{n: [n] for n in names[1:-1]}})
+    assert len(tied.names) > DENSE
+    expected = tied.matrix.T @ basis.gram @ tied.matrix
+    assert np.allclose(tied.metric, expected, rtol=1e-14, atol=0)
+    found, vector = inverse(tied.metric), np.random.default_rng(0).normal(size=len(tied.names))
+    assert isinstance(found, BlockInverse)
+    assert found.blocks.shape[1] < 12
+    moved = once(lambda f, x: f @ x, found, jnp.asarray(vector))
+    assert np.allclose(expected @ np.asarray(moved), vector, rtol=0, atol=1e-12)
+
+
+def test_short_ties_keep_elements_of_few_steps():
+    basis = small_basis(3, 2)
+    kept = REDUCTIONS["one-step"](basis)
+    elements = [basis.elements[i] for (i,) in kept.members]
+    paths = {p for e in elements for p in (e.query_path, e.key_path)}
+    assert paths == {(), *(((layer, h),) for layer in (1, 2, 3) for h in (1, 2))}
+    assert [basis.name(e) for e in elements] == list(kept.names)
+    counts = [len(REDUCTIONS[name](basis).names) for name in ("one-step", "two-step", "none")]
+    assert counts == sorted(set(counts))
+    assert counts[-1] == len(free(basis).names)
+    assert short(basis, 3).names == basis.names
+    with pytest.raises(ValueError, match="^Argument `steps` must be at least 0, but is -1.$"):
+        short(basis, -1)
