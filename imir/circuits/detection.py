@@ -16,7 +16,7 @@ from imir.flow import Flow, gradient_flow
 from imir.population import Loss, Population
 from imir.ties import Tie
 
-# Budgets as shares of the way from a loss to that of all zeros: the circuit's from the model's loss,
+# Budgets as shares of the way from a loss to that of all zeros: the circuit's from the model's,
 # the canonical units' from the circuit's.
 SHARE, CANONICAL = 0.1, 1 / 3
 

@@ -5,6 +5,7 @@ back is "the token j places before".
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from imir.basis import Basis, Element, Path
@@ -12,6 +13,7 @@ from imir.basis import Basis, Element, Path
 Role = Literal["previous-token", "matching", "shifting", "copying", "memorising", "aiding"]
 # For each head that attends by position alone: how many places back.
 Shifts = Mapping[tuple[int, int], int]
+NONE: Shifts = MappingProxyType({})
 
 
 def role(basis: Basis, element: Element) -> Role:
@@ -26,7 +28,7 @@ def role(basis: Basis, element: Element) -> Role:
     return "previous-token" if first and selection.shift > 0 else "shifting"
 
 
-def describe(basis: Basis, element: Element, coordinate: float, shifts: Shifts = {}) -> str:
+def describe(basis: Basis, element: Element, coordinate: float, shifts: Shifts = NONE) -> str:
     """One direction as a sentence."""
     selection = basis.selections[element.selection]
     if element.head is None:
