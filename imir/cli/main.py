@@ -16,6 +16,7 @@ from tqdm import tqdm
 from imir.cli.basis import Basis
 from imir.cli.configuration import arguments_from
 from imir.cli.corpus import Corpus
+from imir.cli.lottery import Lottery
 from imir.cli.options import check_folder
 from imir.cli.phase import Phase
 from imir.cli.report import Command
@@ -25,7 +26,14 @@ from imir.cli.theory import Theory
 
 def commands(name: str) -> dict[str, Any]:
     """All commands; those of other packages are loaded where `name` is none of imir's own."""
-    own = {"basis": Basis, "simulate": Simulate, "phase": Phase, "corpus": Corpus, "theory": Theory}
+    own = {
+        "basis": Basis,
+        "simulate": Simulate,
+        "phase": Phase,
+        "corpus": Corpus,
+        "theory": Theory,
+        "lottery": Lottery,
+    }
     others = [] if name in own else entry_points(group="imir.commands")
     return {**own, **{entry.name: entry.load() for entry in others}}
 
