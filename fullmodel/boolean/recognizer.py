@@ -147,30 +147,35 @@ def initial(
 
     Vmapped over keys it draws many models.
     """
-    wanted = shapes(architecture)
-    leaves, tree = jax.tree.flatten(wanted, is_leaf=lambda x: isinstance(x, tuple))
-    stacked = [leaf is not wanted.tokens and leaf is not wanted.positions for leaf in leaves]
+    leaves, tree = jax.tree.flatten(shapes(architecture), is_leaf=_is_shape)
+    scales = jax.tree.leaves(spread(architecture, initialization))
     keys = jax.random.split(key, len(leaves))
-    drawn = [_draw(initialization, *each) for each in zip(leaves, stacked, keys, strict=True)]
+    uniform = initialization.rule.endswith("uniform")
+    drawn = [
+        scale * (jax.random.uniform(k, s, minval=-1.0) if uniform else jax.random.normal(k, s))
+        for scale, s, k in zip(scales, leaves, keys, strict=True)
+    ]
     return jax.tree.unflatten(tree, drawn)
 
 
-def _draw(
-    initialization: Initialization, shape: tuple[int, ...], stacked: bool, key: Key[Array, ""]
-) -> Array:
-    """One parameter; where it is stacked, its first axis are the layers."""
-    s, fans = initialization.scale, shape[1:] if stacked and len(shape) > 1 else shape
-    if initialization.rule == "uniform":
-        return jax.random.uniform(key, shape, minval=-s, maxval=s)
-    if initialization.rule == "gaussian":
-        return s * jax.random.normal(key, shape)
-    if len(shape) == 0 or (stacked and len(shape) == 2):
-        return jnp.zeros(shape)
-    total = sum(fans) + (len(fans) == 1)
-    if initialization.rule == "xavier_gaussian":
-        return s * np.sqrt(2 / total) * jax.random.normal(key, shape)
-    a = s * np.sqrt(6 / total)
-    return jax.random.uniform(key, shape, minval=-a, maxval=a)
+def spread(architecture: Architecture, initialization: Initialization) -> Parameters:
+    """Of each parameter's law: half the width where it is uniform, else the standard deviation."""
+    wanted, s = shapes(architecture), initialization.scale
+    matrices = (wanted.tokens, wanted.positions)
+
+    def scale(shape: tuple[int, ...]) -> float:
+        if not initialization.rule.startswith("xavier"):
+            return s
+        if len(shape) == 0 or (len(shape) == 2 and all(shape is not m for m in matrices)):
+            return 0.0
+        fans = shape[-2:] if len(shape) > 1 else (*shape, 1)
+        return s * np.sqrt((6 if initialization.rule == "xavier_uniform" else 2) / sum(fans))
+
+    return jax.tree.map(scale, wanted, is_leaf=_is_shape)
+
+
+def _is_shape(x: object) -> bool:
+    return isinstance(x, tuple)
 
 
 def margins(
