@@ -11,6 +11,7 @@ an operation. The order of bits is that of `functions`.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 
 import jax
 import numpy as np
@@ -72,7 +73,8 @@ def zero_strings(
     """Places in the truth table of the strings of sensitivity zero, the first `most` of them."""
     _check(words, length)
     digits, _ = _added(words, length)
-    return np.flatnonzero(unpacked(_equal(digits, 0) & mask(length), length))[:most]
+    sensitive = reduce(np.bitwise_or, digits)
+    return np.flatnonzero(~unpacked(sensitive, length))[:most]
 
 
 def _check(words: np.ndarray, length: int) -> None:
@@ -87,23 +89,41 @@ def _check(words: np.ndarray, length: int) -> None:
 def _counted(words: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
     """K_n, and for how many strings each bit matters."""
     digits, flips = _added(words, length)
-    used = mask(length)
-    counts = [_ones(_equal(digits, n) & used) for n in range(length + 1)]
-    return np.stack(counts, axis=-1), flips
+    counts = np.zeros((length + 1, len(words)), np.int64)
+    _count(digits, np.full_like(words, mask(length)), 0, counts)
+    return counts.T, flips
 
 
 def _added(words: np.ndarray, length: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Binary digits of s(x), the least significant first, and the number of flips of each bit."""
-    digits: list[np.ndarray] = []
+    """Binary digits of s(x), the least significant first, and the number of flips of each bit.
+
+    Three summands of one significance become a sum and a carry, which is of the next.
+    """
+    levels: list[list[np.ndarray]] = [[] for _ in range(length.bit_length())]
     flips = []
     for place in range(length):
         carry = flipped(words, length, place)
         flips.append(_ones(carry))
-        for k, digit in enumerate(digits):
-            digits[k], carry = digit ^ carry, digit & carry
-        if place & (place + 1) == 0:
-            digits.append(carry)
-    return digits, np.stack(flips, axis=-1)
+        for level in levels:
+            level.append(carry)
+            if len(level) < 3:
+                break
+            a, b, c = level
+            level[:] = [a ^ b ^ c]
+            carry = a & b | (a ^ b) & c
+    return _resolved(levels), np.stack(flips, axis=-1)
+
+
+def _resolved(levels: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """One table for each significance."""
+    digits = []
+    for level, above in zip(levels, [*levels[1:], []], strict=True):
+        while len(level) > 1:
+            a, b = level.pop(), level.pop()
+            level.append(a ^ b)
+            above.append(a & b)
+        digits += level
+    return digits
 
 
 def flipped(
@@ -112,24 +132,27 @@ def flipped(
     """The table of f(x) ≠ f(x with the bit of that place, from 0, flipped)."""
     b = length - 1 - place
     if b >= 6:
-        halves = words.reshape(*words.shape[:-1], -1, 2, 1 << (b - 6))
-        change = halves[..., :1, :] ^ halves[..., 1:, :]
-        return np.broadcast_to(change, halves.shape).reshape(words.shape)
+        return words ^ np.take(words, np.arange(words.shape[-1]) ^ (1 << (b - 6)), axis=-1)
     shift = np.uint64(1 << b)
-    change = (words ^ (words >> shift)) & LOW[b]
-    return (change | change << shift) & mask(length)
+    change = (words ^ (words >> shift)) & LOW[b] & mask(length)
+    return change | change << shift
 
 
-def _equal(digits: list[np.ndarray], n: int) -> np.ndarray:
-    """The table of s(x) = n."""
-    found = digits[0] if n & 1 else ~digits[0]
-    for k, digit in enumerate(digits[1:], start=1):
-        found = found & (digit if n >> k & 1 else ~digit)
-    return found
+def _count(digits: list[np.ndarray], among: np.ndarray, n: int, counts: np.ndarray) -> None:
+    """K_n for all n with some leading digits, from the strings `among` those that have them."""
+    if n << len(digits) >= len(counts):
+        return
+    if not digits:
+        counts[n] = _ones(among)
+        return
+    *lower, digit = digits
+    one = among & digit
+    _count(lower, one, 2 * n + 1, counts)
+    _count(lower, among ^ one, 2 * n, counts)
 
 
 def _ones(words: np.ndarray) -> np.ndarray:
-    return np.sum(np.bitwise_count(words), axis=-1, dtype=np.int64)
+    return np.asarray(np.sum(np.bitwise_count(words), axis=-1, dtype=np.int64))
 
 
 @dataclass(frozen=True)
