@@ -18,7 +18,8 @@ from math import comb
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Array, Bool, Shaped, UInt64
+from jaxtyping import Array, Bool, Shaped, UInt8, UInt64
+from numpy.random import SeedSequence
 
 LONGEST = 24
 """Bits of the longest strings that a truth table is made for: 2 MiB a function."""
@@ -147,12 +148,12 @@ def _number(text: str, argument: str, least: int, most: int) -> int:
 
 
 def _uniform(text: str, length: int, seed: int) -> Tabulated:
-    return Tabulated(text, checked(length) and length, random_words(length, 1, seed)[0])
+    return Tabulated(text, length, random_words(length, 1, seed)[0])
 
 
-def random_words(length: int, count: int, seed: int) -> UInt64[np.ndarray, "M W"]:
-    """Packed truth tables of uniformly random functions."""
-    words = max(1, 2**length // 64)
+def random_words(length: int, count: int, seed: int | SeedSequence) -> UInt64[np.ndarray, "M W"]:
+    """Packed truth tables of uniformly random functions. Raises `ValueError` above N = 24."""
+    words = max(1, 2 ** checked(length) // 64)
     drawn = np.random.default_rng(seed).integers(0, 2**64, (count, words), np.uint64)
     return drawn & mask(length)
 
@@ -206,7 +207,11 @@ def table(function: Function) -> UInt64[np.ndarray, " W"]:
 
 def packed(values: Bool[np.ndarray, "*models K"]) -> UInt64[np.ndarray, "*models W"]:
     """Entries in the order of the truth table, as words."""
-    octets = np.packbits(values, axis=-1, bitorder="little")
+    return as_words(np.packbits(values, axis=-1, bitorder="little"))
+
+
+def as_words(octets: UInt8[np.ndarray, "*models K"]) -> UInt64[np.ndarray, "*models W"]:
+    """Bytes of packed tables, the first the least significant, as words."""
     short = [(0, 0)] * (octets.ndim - 1) + [(0, -octets.shape[-1] % 8)]
     return np.ascontiguousarray(np.pad(octets, short)).view("<u8").astype(np.uint64)
 

@@ -27,13 +27,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, UInt32, UInt64
+from jaxtyping import Array, Bool, Float, Int, Key, UInt8, UInt32, UInt64
+
+from fullmodel.boolean.functions import as_words, checked
 
 Norm = Literal["post", "pre", "none"]
 Positions = Literal["learned", "fixed"]
 Rule = Literal["uniform", "gaussian", "xavier_uniform", "xavier_gaussian"]
 RULES: tuple[Rule, ...] = ("uniform", "gaussian", "xavier_uniform", "xavier_gaussian")
-LONGEST = 24  # bits of a string in a truth table: 2 MiB for each model
 
 
 @dataclass(frozen=True)
@@ -243,10 +244,12 @@ def _attention(
     architecture: Architecture, p: Parameters, layer: int, X: Array, rows: slice
 ) -> Float[Array, "B rows D"]:
     heads = (architecture.heads, architecture.width // architecture.heads)
-    q = (X[:, rows] @ p.query[layer] / np.sqrt(heads[1])).reshape(len(X), -1, *heads)
-    k, v = ((X @ W[layer]).reshape(*X.shape[:2], *heads) for W in (p.key, p.value))
-    A = jax.nn.softmax(jnp.einsum("bihe,bjhe->bhij", q, k), axis=-1)
-    read = jnp.einsum("bhij,bjhe->bihe", A, v)
+    q = (X[:, rows] @ p.query[layer] / np.sqrt(heads[1])).reshape(len(X), 1, -1, *heads)
+    k, v = ((X @ W[layer]).reshape(*X.shape[:2], 1, *heads) for W in (p.key, p.value))
+    # Sums of products, not small matrix products: keys come first, so that all sums but that of
+    # the score run over whole vectors.
+    A = jax.nn.softmax(jnp.sum(q * k, axis=-1, keepdims=True), axis=1)
+    read = jnp.sum(A * v, axis=1)
     return read.reshape(*read.shape[:2], -1) @ p.output[layer]
 
 
@@ -278,64 +281,51 @@ def bits_of(index: Int[Array, " B"] | UInt32[Array, " B"], length: int) -> Bool[
     return (index[:, None] >> jnp.arange(length - 1, -1, -1).astype(index.dtype)) & 1 != 0
 
 
-def truth_table(architecture: Architecture, parameters: Parameters, memory: int = 2**28) -> Tables:
+def truth_table(architecture: Architecture, parameters: Parameters, memory: int = 2**24) -> Tables:
     """What each model computes on all 2^N strings: packed truth tables and smallest margins.
 
     Strings are streamed in blocks, models in groups, so that intermediate values stay within about
-    `memory` bytes (one model on 32 strings at least). Raises `ValueError` above N = 24.
+    `memory` bytes (one model on 32 strings at least); what fits into the cache is fastest. Raises
+    `ValueError` above N = 24.
     """
-    a, many = architecture, parameters.bias.ndim == 1
-    if a.length > LONGEST:
-        raise ValueError(
-            f"Argument `length` must be at most {LONGEST} for an exact truth table, but is "
-            f"{a.length}; estimate from sampled strings instead."
+    checked(architecture.length)
+    if parameters.bias.ndim == 0:
+        alone = truth_table(architecture, jax.tree.map(lambda x: x[None], parameters), memory)
+        return Tables(alone.words[0], alone.margin[0])
+    models = len(parameters.bias)
+    group, block = _sizes(architecture, models, parameters.bias.dtype.itemsize, memory)
+    parts = []
+    for start in range(0, models, group):
+        # The last group is filled up with its last model: one program for all groups.
+        chosen = np.minimum(np.arange(start, start + group), models - 1)
+        parts.append(
+            _tables(architecture, block, jax.tree.map(lambda x, c=chosen: x[c], parameters))
         )
-    if not many:
-        parameters = jax.tree.map(lambda x: x[None], parameters)
-    group, block = _sizes(a, len(parameters.bias), parameters.bias.dtype.itemsize, memory)
-    starts = range(0, len(parameters.bias), group)
-    parts = [
-        _tables(a, block, jax.tree.map(lambda x, s=s: x[s : s + group], parameters)) for s in starts
-    ]
-    words, least = (np.concatenate(part) for part in zip(*jax.device_get(parts), strict=True))
-    tables = Tables(_wide(words), least)
-    return tables if many else Tables(tables.words[0], tables.margin[0])
+    words, least = (np.concatenate(part)[:models] for part in zip(*parts, strict=True))
+    return Tables(as_words(words), least)
 
 
 def _sizes(architecture: Architecture, models: int, itemsize: int, memory: int) -> tuple[int, int]:
-    """Models at once and strings at once."""
-    a, strings = architecture, 1 << architecture.length
-    places = a.length + 1
+    """Models at once and strings at once; a block is a power of two, and all strings at most."""
+    a, places = architecture, architecture.length + 1
     values = places * (6 * a.width + (a.feedforward or 0) + 2 * a.heads * places)
     room = max(32, memory // (itemsize * values))
-    block = min(strings, 1 << (room.bit_length() - 1), 4096)
-    return max(1, min(models, room // block)), block
+    group = min(models, max(1, room // 64))
+    return group, min(1 << a.length, 1 << ((room // group).bit_length() - 1))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _tables(
     architecture: Architecture, block: int, parameters: Parameters
-) -> tuple[UInt32[Array, "M W"], Float[Array, " M"]]:
+) -> tuple[UInt8[Array, "M K"], Float[Array, " M"]]:
+    """Packed in bytes, the first bit the least significant; and min |logit|."""
     starts = jnp.arange(0, 1 << architecture.length, block, dtype=jnp.uint32)
     run = jax.vmap(lambda p, bits: margins(architecture, p, bits), in_axes=(0, None))
 
     def part(start: Array) -> tuple[Array, Array]:
-        logits = run(
-            parameters, bits_of(start + jnp.arange(block, dtype=jnp.uint32), architecture.length)
-        )
-        return _packed(logits > 0), jnp.min(jnp.abs(logits), axis=-1)
+        index = start + jnp.arange(block, dtype=jnp.uint32)
+        logits = run(parameters, bits_of(index, architecture.length))
+        return jnp.packbits(logits > 0, axis=-1, bitorder="little"), jnp.min(jnp.abs(logits), -1)
 
-    words, least = jax.lax.map(part, starts)
-    return jnp.moveaxis(words, 0, 1).reshape(len(parameters.bias), -1), jnp.min(least, axis=0)
-
-
-def _packed(values: Bool[Array, "M B"]) -> UInt32[Array, "M W"]:
-    """Bits to words, the first the least significant; a word that is not full ends in zeros."""
-    padded = jnp.pad(values, ((0, 0), (0, -values.shape[1] % 32)))
-    bits = padded.reshape(len(values), -1, 32).astype(jnp.uint32)
-    return jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), axis=-1, dtype=jnp.uint32)
-
-
-def _wide(words: UInt32[np.ndarray, "M W"]) -> UInt64[np.ndarray, "M W"]:
-    even = np.pad(words, ((0, 0), (0, words.shape[1] % 2))).astype("<u4")
-    return np.ascontiguousarray(even).view("<u8").astype(np.uint64)
+    octets, least = jax.lax.map(part, starts)
+    return jnp.moveaxis(octets, 0, 1).reshape(len(parameters.bias), -1), jnp.min(least, axis=0)

@@ -171,6 +171,8 @@ class Estimate:
     average_interval: tuple[float, float]
     maximum: int
     """The largest sensitivity seen, a lower bound."""
+    zero_strings: tuple[int, ...]
+    """Sampled strings of sensitivity zero, as numbers."""
 
 
 def estimate(
@@ -207,6 +209,9 @@ def estimate(
         average=mean,
         average_interval=(max(0.0, mean - half), min(float(length), mean + half)),
         maximum=int(np.max(s)),
+        zero_strings=tuple(
+            int("".join(row), 2) for row in np.asarray(bits)[s == 0].astype(int).astype(str)
+        ),
     )
 
 
