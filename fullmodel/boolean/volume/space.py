@@ -1,4 +1,4 @@
-"""Sets in a space of random points: how to draw a point, move it, and tell how near the set it is."""
+"""Sets in a space of random points: how to draw a point, move it, and tell how near it is."""
 
 from collections.abc import Callable
 from typing import Any

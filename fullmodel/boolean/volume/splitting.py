@@ -26,7 +26,7 @@ class Splitting:
 
     population: int = 256
     """Points in the population."""
-    moves: int = 10
+    moves: int = 20
     """Random moves of every point at each stage."""
     survivors: float = 0.5
     """Share of the population that survives a stage."""
