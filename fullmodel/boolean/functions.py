@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Shaped, UInt8, UInt64
 from numpy.random import SeedSequence
 
+AnyArray = Array | np.ndarray
 LONGEST = 24
 """Bits of the longest strings that a truth table is made for: 2 MiB a function."""
 
@@ -34,7 +35,7 @@ class Counting:
     places: tuple[int, ...]
     values: tuple[bool, ...]
 
-    def __call__(self, bits: Shaped[Array, "*batch N"]) -> Bool[Array, "*batch"]:
+    def __call__(self, bits: Shaped[AnyArray, "*batch N"]) -> Bool[AnyArray, "*batch"]:
         """f of each row of bits; NumPy arrays in, NumPy out, JAX arrays in, JAX out."""
         xp = bits.__array_namespace__()
         ones = xp.sum(bits[..., np.array(self.places, int)], axis=-1, dtype=xp.int32)
@@ -70,7 +71,7 @@ class Tabulated:
     words: UInt64[np.ndarray, " W"]
     profile = None
 
-    def __call__(self, bits: Shaped[Array, "*batch N"]) -> Bool[Array, "*batch"]:
+    def __call__(self, bits: Shaped[AnyArray, "*batch N"]) -> Bool[AnyArray, "*batch"]:
         """f of each row of bits, looked up; NumPy arrays in, NumPy out, JAX arrays in, JAX out."""
         xp = bits.__array_namespace__()
         powers = xp.asarray(1 << np.arange(self.length - 1, -1, -1), dtype=xp.int32)

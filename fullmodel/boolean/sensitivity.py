@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int64, Key, UInt64
 from scipy.stats import beta, norm
 
-from fullmodel.boolean.functions import checked, mask, unpacked
+from fullmodel.boolean.functions import AnyArray, checked, mask, unpacked
 
 # The strings within a word whose bit is zero: bit b of their number, b = 0 … 5.
 LOW = tuple(np.uint64(sum(1 << k for k in range(64) if not k >> b & 1)) for b in range(6))
@@ -176,7 +176,7 @@ class Estimate:
 
 
 def estimate(
-    function: Callable[[Bool[Array, "B N"]], Bool[Array, " B"]],
+    function: Callable[[Bool[Array, "B N"]], Bool[AnyArray, " B"]],
     length: int,
     samples: int,
     key: Key[Array, ""],
