@@ -1,6 +1,7 @@
 """Volumes against known probabilities, and what is said where the budget does not suffice."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from conftest import once
 from scipy import stats
 
 from fullmodel.boolean.functions import function
-from fullmodel.boolean.recognizer import Architecture, Initialization, initial, margins
+from fullmodel.boolean.recognizer import Architecture, Initialization, initial, margins, spread
 from fullmodel.boolean.volume import (
     Budget,
     Count,
@@ -26,6 +27,7 @@ from fullmodel.boolean.volume import (
     hits,
     models,
     pieces,
+    placed,
     uniform_move,
     volume,
     volume_of,
@@ -173,7 +175,7 @@ def test_a_model_scores_above_zero_where_it_computes_the_function() -> None:
     scores = np.asarray(once(jax.vmap(space.score), units))
     bits = every_string(3)
     wanted = np.asarray(bits).sum(1) >= 2
-    place = jax.tree.map(lambda u: 0.5 * u, units)
+    place = jax.vmap(partial(placed, SMALL, spread(SMALL, rule)))(units)
     logits = np.asarray(once(jax.vmap(lambda p: margins(SMALL, p, bits)), place))
     wrong = np.sum((logits > 0) != wanted, axis=1)
     assert np.array_equal(scores > 0, wrong == 0)
@@ -181,12 +183,16 @@ def test_a_model_scores_above_zero_where_it_computes_the_function() -> None:
     assert np.array_equal(np.maximum(np.ceil(-scores), 0), wrong)
 
 
-def test_units_are_what_the_initialisation_draws() -> None:
+def test_points_spread_as_the_initialisation_draws() -> None:
     rule = Initialization("xavier_uniform", 0.7)
     space = models(SMALL, rule, function("or", 3))
+    wide = spread(SMALL, rule)
+    found = placed(SMALL, wide, space.draw(jax.random.key(4)))
     drawn = initial(SMALL, rule, jax.random.key(4))
-    placed = space.score.placed(space.draw(jax.random.key(4)))  # type: ignore
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), placed, drawn)
+    assert jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, drawn)
+    assert np.all(np.abs(found.tokens) <= wide.tokens)
+    assert np.max(np.abs(found.tokens)) > 0.7 * wide.tokens
+    assert found.bias == 0
 
 
 @pytest.mark.parametrize(

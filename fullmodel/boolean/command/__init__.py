@@ -1,4 +1,4 @@
-"""The command `imir boolean profile | random`: a file for each of the two."""
+"""The command `imir boolean`: a file for each of its own commands."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,13 +6,22 @@ from typing import Annotated
 
 from tyro.conf import OmitArgPrefixes, OmitSubcommandPrefixes, subcommand
 
+from fullmodel.boolean.command.blowup import Blowup
 from fullmodel.boolean.command.profile import Profile
 from fullmodel.boolean.command.random import Random
+from fullmodel.boolean.command.train import Train
+from fullmodel.boolean.command.volume import Volumes
 from imir.cli.report import Report
 
-__all__ = ["Boolean", "Profile", "Random"]
+__all__ = ["Blowup", "Boolean", "Profile", "Random", "Train", "Volumes"]
 
-Which = Annotated[Profile, subcommand("profile")] | Annotated[Random, subcommand("random")]
+Which = (
+    Annotated[Profile, subcommand("profile")]
+    | Annotated[Random, subcommand("random")]
+    | Annotated[Train, subcommand("train")]
+    | Annotated[Volumes, subcommand("volume")]
+    | Annotated[Blowup, subcommand("blowup")]
+)
 
 
 @dataclass(frozen=True)

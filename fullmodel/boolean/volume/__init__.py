@@ -2,7 +2,7 @@
 
 from fullmodel.boolean.volume.estimate import Count, Repeat, Volume, from_count, from_repeats
 from fullmodel.boolean.volume.measure import Budget, Record, pieces, volume, volume_of
-from fullmodel.boolean.volume.models import every_string, models
+from fullmodel.boolean.volume.models import every_string, models, placed, signs_of, unit_draw
 from fullmodel.boolean.volume.plain import hits
 from fullmodel.boolean.volume.space import Space, gaussian_move, uniform_move
 from fullmodel.boolean.volume.splitting import Descent, Splitting, descend
@@ -24,7 +24,10 @@ __all__ = [
     "hits",
     "models",
     "pieces",
+    "placed",
+    "signs_of",
     "uniform_move",
+    "unit_draw",
     "volume",
     "volume_of",
 ]

@@ -12,8 +12,12 @@ from fullmodel.boolean.volume.space import Space
 def hits(space: Space, draws: int, batch: int, key: Key[Array, ""]) -> Int[Array, ""]:
     """How many of so many independent points lie in the set."""
 
-    def inside(key: Key[Array, ""]) -> Array:
-        return space.score(space.draw(key)) > 0
+    size = min(batch, draws)
+    rounds = -(-draws // size)
+    keys = jax.random.split(key, rounds * size).reshape(rounds, size)
 
-    found = jax.lax.map(inside, jax.random.split(key, draws), batch_size=min(batch, draws))
-    return jnp.sum(found)
+    def inside(keys: Key[Array, " B"]) -> Array:
+        return jax.vmap(lambda k: space.score(space.draw(k)) > 0)(keys)
+
+    found = jax.lax.map(inside, keys).reshape(-1)
+    return jnp.sum(found[:draws])

@@ -1,14 +1,13 @@
 """Sets in a space of random points: how to draw a point, move it, and tell how near it is."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-Point = Any
+Point = Float[Array, " P"]
 Move = Callable[[Key[Array, ""], Point, Float[Array, ""]], Point]
 
 
@@ -30,23 +29,15 @@ def gaussian_move(key: Key[Array, ""], point: Point, step: Float[Array, ""]) -> 
 
     The preconditioned Crank–Nicolson proposal (Cotter et al. 2013, "MCMC methods for functions").
     """
-    noise = _normal_like(key, point)
-    return jax.tree.map(lambda x, e: jnp.sqrt(1 - step**2) * x + step * e, point, noise)
+    noise = jax.random.normal(key, point.shape, point.dtype)
+    return jnp.sqrt(1 - step**2) * point + step * noise
 
 
 def uniform_move(key: Key[Array, ""], point: Point, step: Float[Array, ""]) -> Point:
     """θ + s ξ reflected at the borders, which leaves U(−1, 1) in every entry as it is."""
-    noise = _normal_like(key, point)
-    return jax.tree.map(lambda x, e: _reflected(x + step * e), point, noise)
+    return _reflected(point + step * jax.random.normal(key, point.shape, point.dtype))
 
 
-def _reflected(x: Float[Array, "..."]) -> Float[Array, "..."]:
+def _reflected(x: Point) -> Point:
     """Into [−1, 1], as light between two mirrors."""
     return 1 - jnp.abs((x + 1) % 4 - 2)
-
-
-def _normal_like(key: Key[Array, ""], point: Point) -> Point:
-    leaves, tree = jax.tree.flatten(point)
-    keys = jax.random.split(key, len(leaves))
-    noise = [jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(tree, noise)

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from fullmodel.boolean.volume.space import Point, Space
+from fullmodel.boolean.volume.space import Space
 
 # Share of proposals that a step should have accepted, near the best for Gaussian moves.
 WANTED = 0.3
@@ -61,12 +61,12 @@ class Descent(eqx.Module):
     arrived: Bool[Array, ""]
     stages: Int[Array, ""]
     accepted: Float[Array, ""]
-    points: Point
+    points: Float[Array, "n P"]
     scores: Float[Array, " n"]
 
 
 class _State(eqx.Module):
-    points: Point
+    points: Float[Array, "n P"]
     scores: Float[Array, " n"]
     step: Float[Array, ""]
     log_probability: Float[Array, ""]
@@ -107,7 +107,7 @@ def _start(space: Space, effort: Splitting, key: Key[Array, ""]) -> _State:
     return _State(points, scores, nothing + 0.5, nothing, nothing, jnp.asarray(0), nothing, no, no)
 
 
-def _scores(space: Space, effort: Splitting, points: Point) -> Float[Array, " n"]:
+def _scores(space: Space, effort: Splitting, points: Float[Array, "n P"]) -> Float[Array, " n"]:
     return jax.lax.map(space.score, points, batch_size=min(effort.batch, effort.population))
 
 
@@ -120,7 +120,7 @@ def _stage(space: Space, effort: Splitting, key: Key[Array, ""], state: _State) 
     settled = arrived | stuck
     order = jnp.argsort(-state.scores)
     chosen = order[jnp.arange(effort.population) % jnp.maximum(jnp.sum(state.scores > level), 1)]
-    points = jax.tree.map(lambda x: x[chosen], state.points)
+    points = state.points[chosen]
     moved = jax.lax.cond(
         settled,
         lambda: (state.points, state.scores, state.step, state.accepted),
@@ -152,11 +152,7 @@ def _moved(space: Space, effort: Splitting, key: Key[Array, ""], points, scores,
         proposed = jax.vmap(space.move, (0, 0, None))(keys, points, step)
         found = _scores(space, effort, proposed)
         accept = found > level
-        points = jax.tree.map(
-            lambda new, old: jnp.where(accept.reshape(-1, *[1] * (old.ndim - 1)), new, old),
-            proposed,
-            points,
-        )
+        points = jnp.where(accept[:, None], proposed, points)
         share = jnp.mean(accept, dtype=scores.dtype)
         step = jnp.minimum(step * jnp.exp(share - WANTED), 1.0)
         return (points, jnp.where(accept, found, scores), step), share
