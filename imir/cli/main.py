@@ -44,7 +44,10 @@ def _parse(arguments: Sequence[str]) -> Command:
     if "--config" in rest:
         place = rest.index("--config")
         file = rest[place + 1] if place + 1 < len(rest) else ""
-        rest = [*arguments_from(Path(file)), *rest[:place], *rest[place + 2 :]]
+        del rest[place : place + 2]
+        # A command of a command comes before all options.
+        first = next((i for i, a in enumerate(rest) if a.startswith("-")), len(rest))
+        rest[first:first] = arguments_from(Path(file))
     return tyro.extras.subcommand_cli_from_dict(
         commands(name),
         prog="imir",
