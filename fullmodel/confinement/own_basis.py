@@ -248,9 +248,10 @@ def _shares(part: _Part) -> tuple[float, float]:
 
 
 def _defect(F: Float[np.ndarray, "U N d"], D: Float[np.ndarray, "U N d"]) -> float:
-    """Sine of the angle between F Fᵀ and the projections F_u D_uᵀ on its diagonal blocks."""
-    squares = [np.sum((a @ b.T) ** 2) for a in F for b in F]
-    P = F @ D.swapaxes(1, 2)
-    along = np.einsum("uij,uia,uja->", P, F, F, optimize=True)
-    cosine = along / np.sqrt(np.sum(squares) * np.sum(P**2))
+    """Sine of the angle between F Fᵀ and the projections P_u = F_u D_uᵀ on its diagonal blocks.
+
+    Their inner product is ‖F‖², as P_u F_u = F_u.
+    """
+    flat = F.reshape(-1, F.shape[-1])
+    cosine = np.sum(F**2) / np.sqrt(np.sum((flat @ flat.T) ** 2) * np.einsum("uia,uia->", F, D))
     return float(np.sqrt(max(0.0, 1 - cosine**2)))
