@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
@@ -39,5 +40,6 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
 def restore(path: Path) -> Transformer:
     """The model as it was saved; the errors are those of `arrays_of`, and of `Transformer`."""
     found = arrays_of(path)
-    frame = Frame(*(found[name] for name in FRAME), ring=int(found["ring"]))
-    return Transformer(frame, Weights(*(found[name] for name in WEIGHTS)))
+    arrays = {name: jnp.asarray(found[name]) for name in (*FRAME, *WEIGHTS)}
+    frame = Frame(*(arrays[name] for name in FRAME), ring=int(found["ring"]))
+    return Transformer(frame, Weights(*(arrays[name] for name in WEIGHTS)))

@@ -44,7 +44,8 @@ def network_of(
     path = Path(weights)
     if path.is_dir():
         return _assembled(arrays_of(path), basis, mapping or OWN)
-    return _assembled(read_arrays(path), basis, _needed(mapping, path.name))
+    mapping = _needed(mapping, path.name)
+    return _assembled(read_arrays(path), basis, mapping)
 
 
 def _needed(mapping: Mapping | None, name: str) -> Mapping:

@@ -36,5 +36,5 @@ def test_short_ties_keep_elements_of_few_steps():
     assert counts == sorted(set(counts))
     assert counts[-1] == len(free(basis).names)
     assert short(basis, 3).names == basis.names
-    with pytest.raises(ValueError, match="^Argument `steps` must be at least 0, but is -1.$"):
+    with pytest.raises(ValueError, match=r"^Argument `steps` must be at least 0, but is -1.$"):
         short(basis, -1)

@@ -17,11 +17,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from imir.basis import Basis, Element
 
 # Eigenvalues of a Gram matrix, and singular values, below this share of the largest are zero.
 CUTOFF = 1e-9
+# Overlaps below this share of the largest are rounding.
+ROUNDING = 1e-13
 # A model of whose weights the basis explains less than this has learned something else.
 LITTLE = 0.05
 
@@ -191,9 +195,10 @@ def _places(basis: Basis, elements: list[Element]) -> Int[np.ndarray, "e 3"]:
 
 
 def _overlaps(D: Float[np.ndarray, "U N d"]) -> Float[np.ndarray, "U U N N"]:
-    """D_u D_u'ᵀ: the identity and zeros in an orthonormal frame."""
+    """D_u D_u'ᵀ without rounding: the identity and zeros in an orthonormal frame."""
     flat = D.reshape(-1, D.shape[-1])
-    return (flat @ flat.T).reshape(*D.shape[:2], *D.shape[:2]).swapaxes(1, 2)
+    overlaps = (flat @ flat.T).reshape(*D.shape[:2], *D.shape[:2]).swapaxes(1, 2)
+    return np.where(np.abs(overlaps) > ROUNDING * np.abs(overlaps).max(), overlaps, 0.0)
 
 
 def _gram(P, S: Float[np.ndarray, "S N N"], Q) -> Float[np.ndarray, "u S v u S v"]:
@@ -211,10 +216,14 @@ def _least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> _Part:
     kept = tuple(places.T)
     b, rows = products[kept], np.ravel_multi_index(kept, products.shape)
     G = gram.reshape(products.size, -1)[np.ix_(rows, rows)]
-    values, vectors = np.linalg.eigh(G)
-    real = values > CUTOFF * values[-1]
-    theta = vectors[:, real] @ ((vectors[:, real].T @ b) / values[real])
-    return _Part(theta, float(np.sum(W**2)), float(b @ theta), int(real.sum()), W.size)
+    theta, rank, most = np.zeros(len(b)), 0, float(np.max(np.diag(G)))
+    number, block = connected_components(csr_array(G), directed=False)
+    for group in (np.flatnonzero(block == i) for i in range(number)):
+        values, vectors = np.linalg.eigh(G[np.ix_(group, group)])
+        real = values > CUTOFF * most
+        theta[group] = vectors[:, real] @ ((vectors[:, real].T @ b[group]) / values[real])
+        rank += int(real.sum())
+    return _Part(theta, float(np.sum(W**2)), float(b @ theta), rank, W.size)
 
 
 def _together(basis: Basis, parts: list[_Part], defect: float) -> Projection:
@@ -239,9 +248,10 @@ def _shares(part: _Part) -> tuple[float, float]:
 
 
 def _defect(F: Float[np.ndarray, "U N d"], D: Float[np.ndarray, "U N d"]) -> float:
-    """Sine of the angle between F Fᵀ and the projections F_u D_uᵀ on its diagonal blocks."""
-    squares = [np.sum((a @ b.T) ** 2) for a in F for b in F]
-    P = F @ D.swapaxes(1, 2)
-    along = np.einsum("uij,uia,uja->", P, F, F, optimize=True)
-    cosine = along / np.sqrt(np.sum(squares) * np.sum(P**2))
+    """Sine of the angle between F Fᵀ and the projections P_u = F_u D_uᵀ on its diagonal blocks.
+
+    Their inner product is ‖F‖², as P_u F_u = F_u.
+    """
+    flat = F.reshape(-1, F.shape[-1])
+    cosine = np.sum(F**2) / np.sqrt(np.sum((flat @ flat.T) ** 2) * np.einsum("uia,uia->", F, D))
     return float(np.sqrt(max(0.0, 1 - cosine**2)))
