@@ -91,12 +91,14 @@ def planted(name: str):
 
 
 def with_noise(name: str, seed: int) -> np.ndarray:
-    """The circuit and a tenth of its norm in random other directions."""
+    """The circuit and up to a tenth of its norm in random other directions."""
     population, values = planted(name)
-    G = population.tie.metric
-    noise = np.random.default_rng(seed).normal(size=len(values)) / np.sqrt(np.diag(G))
+    G, rng = population.tie.metric, np.random.default_rng(seed)
+    noise = rng.normal(size=len(values)) / np.sqrt(np.diag(G))
     noise[values != 0] = 0.0
-    return values + 0.1 * noise * np.sqrt((values @ G @ values) / (noise @ G @ noise))
+    return values + rng.uniform(0, 0.1) * noise * np.sqrt(
+        (values @ G @ values) / (noise @ G @ noise)
+    )
 
 
 def found_again(name: str, coordinates: np.ndarray) -> bool:
