@@ -149,6 +149,7 @@ OWN_NAMES = {name: name for name in ("tokens", "positions", "output_value", "key
 
 def rotated_is_found(name: str, seed: int) -> bool:
     population, _ = planted(name)
+    assert population.task is not None
     arrays, basis = full_model(name, seed, population.task)
     read = coordinates_of(arrays, basis, mapping_of({**OWN_NAMES, "places": "ring"}))
     assert read.share > 0.9
@@ -241,6 +242,7 @@ def test_words_and_roles(name, coordinate, words, kind):
 def test_given_prompts_have_no_restricted_population(float64):
     population, _ = planted("recall")
     task, tie = population.task, population.tie
+    assert task is not None
     prompts = sample(task, jax.random.key(0), 2, odds(task))
     with pytest.raises(ValueError, match="must come from a task"):
         restricted(fixed(tie, prompts), tie)
@@ -260,4 +262,4 @@ def test_a_ticket_wins(float64):
     budget = run.loss[-1] + 0.02 * (run.loss[0] - run.loss[-1])
     names = detect(population, jnp.asarray(run.coordinates[-1]), float(budget)).names
     assert len(names) < len(tie.names) / 4
-    assert ticket(population, start, names, flow, level=float(budget)).ratio < 1.1
+    assert ticket(population, jnp.asarray(start), names, flow, level=float(budget)).ratio < 1.1

@@ -36,7 +36,7 @@ def file(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     names = basis_of(Task("recall", **OPTIONS), 2, 1).names
     arrays = arrays_of(np.array([PLANTED.get(name, 0.0) for name in names]))
-    np.savez(folder / "model.npz", **arrays)
+    np.savez(folder / "model.npz", allow_pickle=False, **arrays)
     (folder / "map.toml").write_text(MAP)
     return folder
 
@@ -56,7 +56,8 @@ def broken(file: Path, **changes) -> str:
     """A file with other arrays; `None` leaves one out."""
     with np.load(file / "model.npz") as known:
         arrays = {**known, **changes}
-    np.savez(file / "broken.npz", **{k: v for k, v in arrays.items() if v is not None})
+    kept: dict = {k: v for k, v in arrays.items() if v is not None}
+    np.savez(file / "broken.npz", **kept)
     return refused(file, "broken.npz")
 
 
