@@ -91,12 +91,14 @@ def planted(name: str):
 
 
 def with_noise(name: str, seed: int) -> np.ndarray:
-    """The circuit and a tenth of its norm in random other directions."""
+    """The circuit and up to a tenth of its norm in random other directions."""
     population, values = planted(name)
-    G = population.tie.metric
-    noise = np.random.default_rng(seed).normal(size=len(values)) / np.sqrt(np.diag(G))
+    G, rng = population.tie.metric, np.random.default_rng(seed)
+    noise = rng.normal(size=len(values)) / np.sqrt(np.diag(G))
     noise[values != 0] = 0.0
-    return values + 0.1 * noise * np.sqrt((values @ G @ values) / (noise @ G @ noise))
+    return values + rng.uniform(0, 0.1) * noise * np.sqrt(
+        (values @ G @ values) / (noise @ G @ noise)
+    )
 
 
 def found_again(name: str, coordinates: np.ndarray) -> bool:
@@ -147,6 +149,7 @@ OWN_NAMES = {name: name for name in ("tokens", "positions", "output_value", "key
 
 def rotated_is_found(name: str, seed: int) -> bool:
     population, _ = planted(name)
+    assert population.task is not None
     arrays, basis = full_model(name, seed, population.task)
     read = coordinates_of(arrays, basis, mapping_of({**OWN_NAMES, "places": "ring"}))
     assert read.share > 0.9
@@ -239,6 +242,7 @@ def test_words_and_roles(name, coordinate, words, kind):
 def test_given_prompts_have_no_restricted_population(float64):
     population, _ = planted("recall")
     task, tie = population.task, population.tie
+    assert task is not None
     prompts = sample(task, jax.random.key(0), 2, odds(task))
     with pytest.raises(ValueError, match="must come from a task"):
         restricted(fixed(tie, prompts), tie)
@@ -258,4 +262,4 @@ def test_a_ticket_wins(float64):
     budget = run.loss[-1] + 0.02 * (run.loss[0] - run.loss[-1])
     names = detect(population, jnp.asarray(run.coordinates[-1]), float(budget)).names
     assert len(names) < len(tie.names) / 4
-    assert ticket(population, start, names, flow, level=float(budget)).ratio < 1.1
+    assert ticket(population, jnp.asarray(start), names, flow, level=float(budget)).ratio < 1.1

@@ -1,4 +1,4 @@
-"""The lottery: winners, boundaries, predictors, and a coordinate outside that chooses the winner."""
+"""The lottery: winners, boundaries, predictors, and who chooses the winner from outside."""
 
 import jax
 import numpy as np
@@ -84,7 +84,7 @@ def test_a_boundary_is_sharp(race):
 
 @pytest.mark.slow
 def test_a_map_is_its_runs_and_predictors_are_scored(race):
-    population, start = race
+    population, _ = race
     axes = [Axis("start.beta13", (-3.0, 0.5, 3.0)), Axis("start.beta12", (-3.0, 3.0))]
     diagram = lottery_map(TASK, [*axes, Axis("seed", (1.0,))], FLOW, start=0.3)
     assert diagram["winner"].dims == ("seed", "start.beta12", "start.beta13")

@@ -6,6 +6,7 @@ from typing import Literal
 from imir.basis import Path
 from imir.circuits.circuit import Circuit, Unit
 
+Side = Literal["query", "key", "output", "value"]
 # (0, 0) is the embedding, (layer, head) a head, (L + 1, 0) the answer.
 Node = tuple[int, int]
 
@@ -17,7 +18,7 @@ class Edge:
 
     source: Node
     target: Node
-    side: Literal["query", "key", "output", "value"]
+    side: Side
     unit: Unit | None
 
 
@@ -28,8 +29,9 @@ def edges(circuit: Circuit) -> tuple[Edge, ...]:
     for unit in circuit.units:
         e = circuit.element(unit)
         target = e.layer, e.head or 0
-        sides = {"output": e.key_path} if e.head is None else {}
-        sides = sides or {"query": e.query_path, "key": e.key_path}
+        sides: dict[Side, Path] = {"query": e.query_path, "key": e.key_path}
+        if e.head is None:
+            sides = {"output": e.key_path}
         found += [Edge(_last(path), target, side, unit) for side, path in sides.items()]
         steps |= {step for path in sides.values() for step in _steps(path)}
     return (*found, *(Edge(a, b, "value", None) for a, b in sorted(steps)))

@@ -19,10 +19,11 @@ def ends(
     """Coordinates at the end of the flow; NaN where the solver fails."""
     check(population.tie, flow)
     metric = inverse(population.tie.metric)
-    filled = np.pad(starts, ((0, -len(starts) % LANES), (0, 0)), mode="edge")
+    lanes = min(LANES, len(starts))
+    filled = np.pad(starts, ((0, -len(starts) % lanes), (0, 0)), mode="edge")
     parts = [
         _ends(population, flow, metric, jnp.asarray(part))
-        for part in filled.reshape(-1, LANES, starts.shape[1])
+        for part in filled.reshape(-1, lanes, starts.shape[1])
     ]
     return np.concatenate(parts)[: len(starts)]
 

@@ -22,8 +22,8 @@ def graph(circuit: Circuit, ax: Axes | None = None) -> Axes:
     """Embedding, heads and answer; each direction joins what it compares.
 
     A head's direction has a query side (dashed) and a key side; widths are coordinates relative to
-    the largest of the same head or output; a white dot marks a negative one. Dotted lines are the
-    steps of the paths.
+    the largest of the same head or output, labels of negative ones begin with a minus. Dotted lines
+    are the steps of the paths.
     """
     ax, joined = axes_of(ax), edges(circuit)
     place = _places(circuit, joined)
@@ -86,7 +86,7 @@ def _edge(ax: Axes, start, end, e: Edge, width: float, number: int) -> None:
     sign = "" if e.unit.coordinate > 0 else "−"
     label = sign + e.unit.name.split(" ", 1)[1]
     box = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
-    ax.text(x, y, label, color=colour, fontsize="x-small", ha="center", va="center", bbox=box)
+    ax.text(x, y, label, color=colour, fontsize="small", ha="center", va="center", bbox=box)
 
 
 def _legend(ax: Axes, roles: set[str]) -> None:
@@ -118,6 +118,8 @@ def removals(circuit: Circuit, ax: Axes | None = None) -> Axes:
     ax.axhline(circuit.budget, color=LINES[0], ls=":", label="budget")
     ax.set(xlabel="directions left", ylabel="loss (nats)", title="elimination")
     ax.set_xscale("symlog", linthresh=10)
+    ticks = [n for n in (0, 2, 5, 10, 30, 100, 300, 1000, 3000) if n <= left[0]]
+    ax.set_xticks(ticks, [str(n) for n in ticks])
     ax.invert_xaxis()
     right = ax.twinx()
     right.step(left, [m.accuracy for m in path], where="post", color=LINES[1], ls="--")
