@@ -60,7 +60,7 @@ class Volumes(RecognizerOptions):
     """Models of plain Monte Carlo."""
     method: str = "auto"
     """plain, splitting, or auto: splitting where plain Monte Carlo has fewer than 100 hits."""
-    repeats: int = 4
+    repeats: int = 8
     """Independent populations of splitting; their scatter is the error."""
     population: int = 256
     """Models in a population."""
