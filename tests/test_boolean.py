@@ -259,12 +259,10 @@ def test_parameters_follow_their_law(rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_every_random_transformer_has_strings_of_sensitivity_zero(rule):
     a = Architecture(10, epsilon=0.0)
-    found = ensemble.transformers(a, Initialization(rule), 24, seed=0)
-    assert found.with_zero == 24
+    found = ensemble.transformers(a, Initialization(rule), 16, seed=0)
+    assert found.with_zero == 16
     assert np.all(np.sum(found.profiles, axis=1) == 2**10)
     assert np.mean(found.averages) < 2  # uniformly random functions: 5
-    again = ensemble.transformers(a, Initialization(rule), 24, seed=0, memory=2**22)
-    assert np.array_equal(again.averages, found.averages)
 
 
 def test_the_control_agrees_with_its_probability():
