@@ -84,7 +84,8 @@ class Volumes(RecognizerOptions):
                     else "interrupted."
                 ) from None
             found[N] = volume_of(record, budget)
-        plain = {N: from_count(r.count) for N, r in records.items() if r.count is not None}
+        counts = {N: records[N].count for N in found}
+        plain = {N: from_count(count) for N, count in counts.items() if count is not None}
         files = self._draw(found, plain)
         lines = [f"N = {N}: {volume}" for N, volume in found.items()]
         data = {**self._data(found, records), "files": files}
