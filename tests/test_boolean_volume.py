@@ -72,11 +72,15 @@ def repeats(space: Space, effort: Splitting, count: int) -> list[Repeat]:
 @pytest.mark.parametrize(
     ("space", "expected"),
     [
-        (half_space(7.034), stats.norm.logsf(7.034) / np.log(10)),
-        (signs(40), -40 * np.log10(2)),
-        (cube(0.01), -12.0),
+        pytest.param(
+            half_space(7.034),
+            stats.norm.logsf(7.034) / np.log(10),
+            marks=pytest.mark.slow,
+            id="half-space",
+        ),
+        pytest.param(signs(40), -40 * np.log10(2), marks=pytest.mark.slow, id="signs"),
+        pytest.param(cube(0.01), -12.0, id="cube"),
     ],
-    ids=["half-space", "signs", "cube"],
 )
 def test_splitting_finds_known_probabilities_of_1e_12(space: Space, expected: float) -> None:
     found = from_repeats(repeats(space, Splitting(population=128, batch=128), 24))
@@ -88,6 +92,7 @@ def test_splitting_finds_known_probabilities_of_1e_12(space: Space, expected: fl
     assert found.error > 0.7 * found.ideal_error
 
 
+@pytest.mark.slow
 def test_error_bars_of_splitting_cover_the_truth_as_often_as_they_say() -> None:
     expected, effort = stats.norm.logsf(3.09) / np.log(10), Splitting(population=64, batch=64)
     found = repeats(half_space(3.09), replace(effort, moves=10), 1000)
@@ -155,6 +160,7 @@ def test_auto_takes_the_plain_count_where_it_suffices() -> None:
 SMALL = Architecture(3, layers=1, heads=1, width=4, feedforward=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", ["xavier_gaussian", "uniform"])
 def test_splitting_agrees_with_plain_sampling_on_transformers(rule) -> None:
     space = models(SMALL, Initialization(rule), function("majority", 3))

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int64
 
-from fullmodel.boolean.functions import random_words
+from fullmodel.boolean.functions import checked, random_words
 from fullmodel.boolean.recognizer import (
     RULES,
     Architecture,
@@ -92,6 +92,7 @@ def transformers(
     and for N above 24.
     """
     _check(models)
+    checked(architecture.length)
     rule = initialization.rule
     key = jax.random.fold_in(jax.random.key(seed), RULES.index(rule))
     draw = jax.jit(jax.vmap(lambda k: initial(architecture, initialization, k)))

@@ -1,6 +1,7 @@
 """Figures of blowup and influence; every function takes `ax=`."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -20,7 +21,7 @@ def influences(found: Mapping[float, Sequence[Influences]], ax: Axes | None = No
         N = np.array([r.architecture.length for r in runs])
         rows = np.array([r.influence for r in runs])
         means, errors = rows.mean(1), 2 * rows.std(1, ddof=1) / np.sqrt(rows.shape[1])
-        style = {"color": LINES[i % len(LINES)]}
+        style: dict[str, Any] = {"color": LINES[i % len(LINES)]}
         label = f"ε = {epsilon:g}"
         if len(N) > 1:
             slope, _ = exponent(N, rows)

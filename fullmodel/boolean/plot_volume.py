@@ -1,8 +1,8 @@
-"""Figures of volumes and needles; every function takes `ax=`."""
+"""Figures of volumes; every function takes `ax=`."""
 
 from collections.abc import Mapping
+from typing import Any
 
-import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,11 +21,11 @@ def volumes(
 ) -> Axes:
     """log₁₀ of the volume of each function against N, with bars of two standard errors.
 
-    Arrows point down from upper bounds; crosses are plain Monte Carlo, where it has hits enough.
+    Filled triangles are upper bounds; crosses are plain Monte Carlo, where it has hits enough.
     """
     ax = axes_of(ax)
     for i, (name, by_length) in enumerate(found.items()):
-        style = {"color": LINES[i % len(LINES)], "ls": STYLES[i % len(STYLES)]}
+        style: dict[str, Any] = {"color": LINES[i % len(LINES)], "ls": STYLES[i % len(STYLES)]}
         _series(ax, by_length, MARKERS[i % len(MARKERS)], name, style)
     counted = {N: v for N, v in (plain or {}).items() if v.log10_volume is not None}
     if counted:
@@ -55,16 +55,3 @@ def volume_figure(
     volumes(found, plain, ax=ax)
     ax.set_title(title.replace("_", " "))
     return figure
-
-
-def radii(found: Mapping[str, Mapping[int, tuple[float, float]]], ax: Axes | None = None) -> Axes:
-    """Box radius of each needle against N: the worst direction (full), random corners (hollow)."""
-    ax = axes_of(ax)
-    for i, (name, by_length) in enumerate(found.items()):
-        worst, corners = np.array(list(by_length.values())).T
-        style = {"color": LINES[i], "ls": STYLES[i], "marker": MARKERS[i]}
-        ax.loglog(list(by_length), worst, label=f"{name}, worst direction", **style)
-        ax.loglog(list(by_length), corners, mfc="white", alpha=0.6, label="random corners", **style)
-    ax.set(xlabel="length N", ylabel="radius of the box")
-    ax.legend(frameon=False, fontsize="small")
-    return ax

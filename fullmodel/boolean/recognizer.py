@@ -149,13 +149,13 @@ def initial(
     Vmapped over keys it draws many models.
     """
     leaves, tree = jax.tree.flatten(shapes(architecture), is_leaf=_is_shape)
-    scales = jax.tree.leaves(spread(architecture, initialization))
-    keys = jax.random.split(key, len(leaves))
+    ends = np.cumsum([int(np.prod(shape)) for shape in leaves])
+    # One draw for all: the generator takes long to compile.
     uniform = initialization.rule.endswith("uniform")
-    drawn = [
-        scale * (jax.random.uniform(k, s, minval=-1.0) if uniform else jax.random.normal(k, s))
-        for scale, s, k in zip(scales, leaves, keys, strict=True)
-    ]
+    draw = partial(jax.random.uniform, minval=-1.0) if uniform else jax.random.normal
+    parts = jnp.split(draw(key, (int(ends[-1]),)), ends[:-1].tolist())
+    scales = jax.tree.leaves(spread(architecture, initialization))
+    drawn = [s * x.reshape(n) for s, x, n in zip(scales, parts, leaves, strict=True)]
     return jax.tree.unflatten(tree, drawn)
 
 

@@ -6,7 +6,7 @@ an evaluation over every string: loss, accuracy, and the truth table, whose sens
 compared with the wanted one.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +17,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Int64, Key
 
-from fullmodel.boolean.functions import Function, checked, table
+from fullmodel.boolean.functions import Function, checked, table, unpacked
 from fullmodel.boolean.recognizer import (
     Architecture,
     Initialization,
@@ -98,7 +98,7 @@ def train(
     schedule: Schedule = Schedule(),
     seeds: int = 4,
     seed: int = 0,
-    progress: Callable[[Iterator[int]], Iterator[int]] = iter,
+    progress: Callable[[Iterable[int]], Iterable[int]] = iter,
 ) -> Curves:
     """Train models of different seeds side by side.
 
@@ -109,12 +109,12 @@ def train(
     keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(seeds))
     start = jax.vmap(lambda key: initial(architecture, initialization, key))(keys)
     optimizer = optax.adam(schedule.learning_rate)
-    state = _State(start, jax.vmap(optimizer.init)(start))
+    state = _State(start, jax.vmap(optimizer.init)(start))  # type: ignore
     signs = signs_of(function)
     stops = np.linspace(0, schedule.steps, schedule.evaluations + 1).astype(int)
     stops = np.unique(stops)
     found = [_evaluated(architecture, signs, state.parameters)]
-    for i in progress(iter(range(len(stops) - 1))):
+    for i in progress(range(len(stops) - 1)):
         first, last = jnp.asarray(stops[i]), jnp.asarray(stops[i + 1])
         state = _steps(architecture, schedule, signs, keys, state, first, last)
         found.append(_evaluated(architecture, signs, state.parameters))
@@ -178,14 +178,8 @@ def _evaluated(architecture: Architecture, signs: Array, parameters: Parameters)
     """Loss, accuracy and profile of every seed, over all strings."""
     loss = _losses(architecture, signs, parameters)
     words = truth_table(architecture, parameters).words
-    right = np.asarray(signs > 0)
-    counts = [np.mean(_unpacked(w, len(right)) == right) for w in words]
-    return np.asarray(loss), np.array(counts), sensitivity(words, architecture.length).profile
-
-
-def _unpacked(words: np.ndarray, count: int) -> np.ndarray:
-    bits = np.unpackbits(words.astype("<u8").view(np.uint8), bitorder="little")
-    return bits[:count] != 0
+    right = unpacked(words, architecture.length) == np.asarray(signs > 0)
+    return np.asarray(loss), np.mean(right, 1), sensitivity(words, architecture.length).profile
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,4 +1,4 @@
-"""The command line: `imir basis | simulate | phase | corpus | theory | verify | bench`.
+"""The command line: `imir basis | simulate | phase | corpus | theory | verify | bench | boolean`.
 
 Each command is a dataclass, in a file of its own, whose fields are its options and whose `report`
 does the work. Other packages register commands under the entry point group `imir.commands`.

@@ -3,6 +3,7 @@
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tqdm import tqdm
@@ -44,7 +45,7 @@ class Train(RecognizerOptions):
         schedule = Schedule(self.steps, self.batch, self.learning_rate, self.evaluations)
         f, architecture = function(self.function, self.length), self.architecture(self.length)
         began = time.perf_counter()
-        bar = lambda parts: tqdm(list(parts), file=sys.stderr, unit="evaluation")  # noqa: E731
+        bar = partial(tqdm, file=sys.stderr, unit="evaluation")
         curves = train(architecture, self.drawn(), f, schedule, self.seeds, self.seed, bar)
         seconds = time.perf_counter() - began
         files = []

@@ -60,7 +60,7 @@ class Volumes(RecognizerOptions):
     """Models of plain Monte Carlo."""
     method: str = "auto"
     """plain, splitting, or auto: splitting where plain Monte Carlo has fewer than 100 hits."""
-    repeats: int = 4
+    repeats: int = 8
     """Independent populations of splitting; their scatter is the error."""
     population: int = 256
     """Models in a population."""
@@ -84,7 +84,8 @@ class Volumes(RecognizerOptions):
                     else "interrupted."
                 ) from None
             found[N] = volume_of(record, budget)
-        plain = {N: from_count(r.count) for N, r in records.items() if r.count is not None}
+        counts = {N: records[N].count for N in found}
+        plain = {N: from_count(count) for N, count in counts.items() if count is not None}
         files = self._draw(found, plain)
         lines = [f"N = {N}: {volume}" for N, volume in found.items()]
         data = {**self._data(found, records), "files": files}

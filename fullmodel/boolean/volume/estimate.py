@@ -76,6 +76,7 @@ def from_count(count: Count) -> Volume:
 def from_repeats(repeats: Sequence[Repeat]) -> Volume:
     """The mean over independent populations, with the error that their scatter gives.
 
+    Scatter of a few may be small by chance: the error is never below the ideal one.
     Where a population did not arrive, what it reached contains the set: the volume is below the
     mean, by Student's t with the confidence stated. Raises `ValueError` for fewer than two.
     """
@@ -86,7 +87,7 @@ def from_repeats(repeats: Sequence[Repeat]) -> Volume:
     variances = np.array([r.variance for r in repeats])
     ideal = float(np.sqrt(np.mean(variances) / len(repeats)) / np.log(10))
     if all(r.arrived for r in repeats):
-        error = relative / np.log(10)
+        error = max(relative / np.log(10), ideal)
         return Volume("splitting", mean, error, None, ideal_error=ideal)
     t = stats.t.ppf(CONFIDENCE, len(repeats) - 1)
     bound = min(0.0, mean + float(np.log10(1 + t * relative)))
