@@ -94,7 +94,7 @@ def zero_counts(
         ax.axvline(bound, color="0.4", lw=1, label="bound of Theorem 4.5")
     ax.set_xscale("symlog", linthresh=1)
     ax.set(xlabel="k", ylabel="share of functions with $K_0 ≥ k$", ylim=(0, 1.05), xlim=(0, None))
-    ax.legend(frameon=False, fontsize="small")
+    ax.legend(frameon=False, fontsize="small", loc=(0.02, 0.62))
     return ax
 
 
