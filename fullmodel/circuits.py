@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from fullmodel.confinement.own_basis import Projection
 from fullmodel.mapping import read_mapping
@@ -115,8 +115,8 @@ class Circuits(RunOptions):
         return solution.coordinates[-1]
 
     def _ticket(self, population: Population, circuit: Circuit) -> Ticket:
-        start: Array = start_of_run(replace(self, coordinates="all"), population.tie)
-        return ticket(population, np.asarray(start), circuit.names, flow_of(self, saves=400))
+        start = jnp.asarray(start_of_run(replace(self, coordinates="all"), population.tie))
+        return ticket(population, start, circuit.names, flow_of(self, saves=400))
 
     def _said(
         self,

@@ -214,7 +214,7 @@ def _gram(P, S: Float[np.ndarray, "S N N"], Q) -> Float[np.ndarray, "u S v u S v
 def _least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> _Part:
     """Coordinates of W; directions that the model cannot write have coordinate zero."""
     kept = tuple(places.T)
-    b, rows = products[kept], np.ravel_multi_index(kept, products.shape)
+    b, rows = products[kept], np.atleast_1d(np.ravel_multi_index(kept, products.shape))
     G = gram.reshape(products.size, -1)[np.ix_(rows, rows)]
     theta, rank, most = np.zeros(len(b)), 0, float(np.max(np.diag(G)))
     number, block = connected_components(csr_array(G), directed=False)

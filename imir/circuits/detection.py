@@ -77,7 +77,7 @@ def _circuit(
     without, aided = around[1 : 1 + len(kept)], around[1 + len(kept) :]
     shifts = _shifts(tie, survivors, kept)
     units = [
-        _unit(tie, i, survivors[i], bool(canonical[i]), shifts, w, a)
+        _unit(tie, int(i), survivors[i], bool(canonical[i]), shifts, w, a)
         for i, w, a in zip(kept, without, aided, strict=True)
     ]
     left = [Measure(*row) for row in removals.tolist()]

@@ -4,7 +4,7 @@
 
 A layer is three products of whole arrays, whatever the number of its paths, so that a program grows
 with the layers alone. Two layers are faster by rows, near places and running sums
-(`imir.reduced.forward`); from three on those take as long to run and twice as long to compile.
+(`imir.reduced.forward`); from three on those take as long to run, and longer to compile.
 
 Shapes: `n` tokens, `i` rows, `U` and `V` paths, `S` selections, `H` heads.
 """

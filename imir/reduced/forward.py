@@ -89,7 +89,7 @@ def _coefficients(tie: Tie, theta, layer: int) -> list[tuple[Array, Array]]:
     return [(theta[jnp.asarray(_table(tie, here, paths, kernels, paths))], B) for here in terms]
 
 
-def _down(x: Float[Array, "i n"], below: list[Heads]) -> Float[Array, "U i n"]:
+def _down(x: Float[Array, "i n"], below: Sequence[Heads]) -> Float[Array, "U i n"]:
     """x A_u for every path u through these layers, in the order of `Basis.paths`."""
     rows = x[None]
     for heads in reversed(below):
@@ -98,7 +98,7 @@ def _down(x: Float[Array, "i n"], below: list[Heads]) -> Float[Array, "U i n"]:
     return rows
 
 
-def _up(x: Float[Array, "V i n"], below: list[Heads]) -> Float[Array, "i n"]:
+def _up(x: Float[Array, "V i n"], below: Sequence[Heads]) -> Float[Array, "i n"]:
     """Σ_v x_v A_vᵀ over the paths v through these layers."""
     for heads in below:
         rows = x.reshape(-1, len(heads) + 1, *x.shape[1:])
