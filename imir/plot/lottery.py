@@ -48,7 +48,7 @@ def lottery_figure(diagram: xr.Dataset) -> Figure:
 
 
 def influences(found: Influence, ax: Axes | None = None) -> Axes:
-    """Who stimulates (blue) and who inhibits (orange) whom, averaged over a run."""
+    """Who stimulates (purple) and who inhibits (orange) whom, averaged over a run."""
     ax, mean = axes_of(ax), found.mean
     bound = float(np.max(np.abs(mean))) or 1.0
     drawn = ax.imshow(mean, cmap="PuOr", vmin=-bound, vmax=bound)
