@@ -31,7 +31,7 @@ test: .venv
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
-	$(BIN)/pytest -n 2 --dist loadfile --durations 10
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 10
 
 slow: .venv
 	$(BIN)/pytest -m slow

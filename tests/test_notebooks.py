@@ -7,10 +7,17 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
+# More than a minute each, with several maps.
+LONG = ("02_phase_diagrams", "04_lottery")
+
+
+def marked(path: Path):
+    marks = pytest.mark.slow if path.stem in LONG else ()
+    return pytest.param(path, id=path.stem, marks=marks)
 
 
 @pytest.mark.filterwarnings("default")  # the kernel's own machinery warns
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", map(marked, NOTEBOOKS))
 def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
