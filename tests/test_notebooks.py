@@ -17,7 +17,7 @@ def marked(path: Path):
 
 
 @pytest.mark.filterwarnings("default")  # the kernel's own machinery warns
-@pytest.mark.parametrize("path", map(marked, NOTEBOOKS))
+@pytest.mark.parametrize("path", [marked(path) for path in NOTEBOOKS])
 def test_notebook_runs(path):
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
