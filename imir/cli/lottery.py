@@ -12,6 +12,7 @@ from imir import lottery, plot
 from imir.cli.configuration import save_configuration
 from imir.cli.options import RunOptions, flow_of, precision, task_of
 from imir.cli.report import Report
+from imir.cli.sweeps import sweeping
 from imir.phases import Axis, axis
 
 # Boundaries whose widths are measured.
@@ -96,25 +97,9 @@ class Lottery(RunOptions):
 
     def _map(self, axes: list[Axis]) -> xr.Dataset:
         store = None if self.out is None else self.out / "lottery.zarr"
-        try:
-            return lottery.lottery_map(
-                task_of(self),
-                axes,
-                flow_of(self, saves=24),
-                layers=self.layers,
-                start=self.start,
-                weight_decay=self.weight_decay,
-                kind=self.expectation,
-                samples=self.samples,
-                seed=self.seed,
-                store=store,
-                refine=self.refine,
-                progress=True,
-            )
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"interrupted; finished cells are in {store}, and the same command goes on."
-            ) from None
+        with sweeping(self, store) as arguments:
+            flow = flow_of(self, saves=24)
+            return lottery.lottery_map(task_of(self), axes, flow, layers=self.layers, **arguments)
 
     def _explain(self, diagram: xr.Dataset, axes: list[Axis]) -> tuple[Any, list[dict]]:
         """Predictors' accuracy, and the width of a few boundaries along x."""

@@ -14,6 +14,7 @@ from imir.cli.configuration import save_configuration
 from imir.cli.options import RunOptions, flow_of, precision, task_of, tie_of
 from imir.cli.processes import join
 from imir.cli.report import Report
+from imir.cli.sweeps import sweeping
 from imir.corpus import Corpus as Measured
 from imir.corpus import Tokenization, measure
 from imir.phases import Axis, axis, phase_diagram, regime_counts
@@ -84,25 +85,11 @@ class Phase(RunOptions):
 
     def _run(self, axes: list[Axis]) -> xr.Dataset:
         store = None if self.out is None else self.out / "phase.zarr"
-        try:
+        with sweeping(self, store) as arguments:
+            flow = flow_of(self, saves=48)
             return phase_diagram(
-                task_of(self),
-                axes,
-                flow_of(self, saves=48),
-                tie_of=lambda shape: tie_of(self, shape),
-                start=self.start,
-                weight_decay=self.weight_decay,
-                kind=self.expectation,
-                samples=self.samples,
-                seed=self.seed,
-                store=store,
-                refine=self.refine,
-                progress=True,
+                task_of(self), axes, flow, tie_of=lambda shape: tie_of(self, shape), **arguments
             )
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"interrupted; finished cells are in {store}, and the same command goes on."
-            ) from None
 
     def _write(self, diagram: xr.Dataset, places, out: Path) -> list[str]:
         figures = plot.save(plot.phase_figure(diagram, places), str(out / "phase"))
