@@ -11,7 +11,15 @@ from conftest import once
 from scipy import stats
 
 from fullmodel.boolean.functions import function
-from fullmodel.boolean.recognizer import Architecture, Initialization, initial, margins, spread
+from fullmodel.boolean.recognizer import (
+    Architecture,
+    Initialization,
+    every_string,
+    initial,
+    margins,
+    placed,
+    spread,
+)
 from fullmodel.boolean.volume import (
     Budget,
     Count,
@@ -20,14 +28,12 @@ from fullmodel.boolean.volume import (
     Space,
     Splitting,
     descend,
-    every_string,
     from_count,
     from_repeats,
     gaussian_move,
     hits,
     models,
     pieces,
-    placed,
     uniform_move,
     volume,
     volume_of,

@@ -19,11 +19,10 @@ from fullmodel.boolean.recognizer import (
     Architecture,
     Initialization,
     Parameters,
+    initial,
     margins,
-    spread,
     variances,
 )
-from fullmodel.boolean.volume import placed, unit_draw
 
 
 def blowups(
@@ -84,12 +83,11 @@ def measure(
 def _measured(
     architecture: Architecture, initialization: Initialization, models: int, strings: int, key
 ) -> tuple[Parameters, Float[Array, "M B"], Float[Array, "M B"]]:
-    N, draw = architecture.length, unit_draw(architecture, initialization)
-    scales = spread(architecture, initialization)
+    N = architecture.length
 
     def one(key: Key[Array, ""]):
         drawn, strung, flipped = jax.random.split(key, 3)
-        parameters = placed(architecture, scales, draw(drawn))
+        parameters = initial(architecture, initialization, drawn)
         bits = jax.random.bernoulli(strung, shape=(strings, N))
         place = jax.random.randint(flipped, (strings, 1), 0, N)
         other = bits ^ (jnp.arange(N) == place)

@@ -25,7 +25,7 @@ from fullmodel.boolean.recognizer import (
     initial,
     truth_table,
 )
-from fullmodel.boolean.sensitivity import sensitivity
+from fullmodel.boolean.sensitivity import average, sensitivity
 
 LIMIT = 1 - float(np.exp(-1))
 """Share of uniformly random functions with a string of sensitivity zero, as N → ∞."""
@@ -74,8 +74,7 @@ class Ensemble:
     @property
     def averages(self) -> Float[np.ndarray, " M"]:
         """Average sensitivity of each function."""
-        weights = np.arange(self.profiles.shape[1])
-        return self.profiles @ weights / np.sum(self.profiles, axis=1)
+        return average(self.profiles)
 
 
 def transformers(

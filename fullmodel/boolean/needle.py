@@ -29,11 +29,11 @@ from fullmodel.boolean.recognizer import (
     Architecture,
     Norm,
     Parameters,
-    bits_of,
+    every_string,
     margins,
     shapes,
+    signs_of,
 )
-from fullmodel.boolean.volume import signs_of
 
 ONE, END, PLACE, SIDE, FIRST, COUNT, INDICATOR, ANSWER = range(8)
 HALF = 8
@@ -157,7 +157,7 @@ def radius(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _search(architecture: Architecture, strings: int, corners: int, parameters, signs, key):
-    every = bits_of(jnp.arange(len(signs), dtype=jnp.uint32), architecture.length)
+    every = every_string(architecture.length)
     flat, unravel = ravel_pytree(parameters)
 
     def sided(x: Array, bits: Array, signs: Array) -> Array:

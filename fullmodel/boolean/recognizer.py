@@ -27,9 +27,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, Key, UInt8, UInt32, UInt64
 
-from fullmodel.boolean.functions import as_words, checked
+from fullmodel.boolean.functions import Function, as_words, checked
 
 Norm = Literal["post", "pre", "none"]
 Positions = Literal["learned", "fixed"]
@@ -148,15 +150,32 @@ def initial(
 
     Vmapped over keys it draws many models.
     """
-    leaves, tree = jax.tree.flatten(shapes(architecture), is_leaf=_is_shape)
-    ends = np.cumsum([int(np.prod(shape)) for shape in leaves])
-    # One draw for all: the generator takes long to compile.
+    draw = unit_draw(architecture, initialization)
+    return placed(architecture, spread(architecture, initialization), draw(key))
+
+
+def placed(architecture: Architecture, spread: Parameters, unit: Float[Array, " P"]) -> Parameters:
+    """Parameters from one row of them all, in units of the spread of their law."""
+    zeros = jax.tree.map(jnp.zeros, shapes(architecture), is_leaf=_is_shape)
+    return jax.tree.map(jnp.multiply, spread, ravel_pytree(zeros)[1](unit))
+
+
+def unit_draw(architecture: Architecture, initialization: Initialization) -> Partial:
+    """Draws all parameters in one row, in units of their spread.
+
+    One draw for all: the generator takes long to compile.
+    """
+    sizes = jax.tree.leaves(shapes(architecture), is_leaf=_is_shape)
     uniform = initialization.rule.endswith("uniform")
-    draw = partial(jax.random.uniform, minval=-1.0) if uniform else jax.random.normal
-    parts = jnp.split(draw(key, (int(ends[-1]),)), ends[:-1].tolist())
-    scales = jax.tree.leaves(spread(architecture, initialization))
-    drawn = [s * x.reshape(n) for s, x, n in zip(scales, parts, leaves, strict=True)]
-    return jax.tree.unflatten(tree, drawn)
+    return Partial(_uniform if uniform else _gaussian, int(sum(map(np.prod, sizes))))
+
+
+def _uniform(count: int, key: Key[Array, ""]) -> Float[Array, " P"]:
+    return jax.random.uniform(key, (count,), minval=-1.0)
+
+
+def _gaussian(count: int, key: Key[Array, ""]) -> Float[Array, " P"]:
+    return jax.random.normal(key, (count,))
 
 
 def spread(architecture: Architecture, initialization: Initialization) -> Parameters:
@@ -279,6 +298,25 @@ def _normalize(X: Float[Array, "... D"], epsilon: float) -> tuple[Array, Array]:
 def bits_of(index: Int[Array, " B"] | UInt32[Array, " B"], length: int) -> Bool[Array, "B N"]:
     """The strings that stand at some places of a truth table; `functions` says in which order."""
     return (index[:, None] >> jnp.arange(length - 1, -1, -1).astype(index.dtype)) & 1 != 0
+
+
+def every_string(length: int) -> Bool[Array, "2^N N"]:
+    """All strings, in the order of truth tables."""
+    return bits_of(jnp.arange(1 << length, dtype=jnp.uint32), length)
+
+
+def signs_of(function: Function) -> Int[Array, " 2^N"]:
+    """1 where a function is one and −1 where it is zero, in the order of truth tables."""
+    return jnp.where(function(every_string(function.length)), 1, -1)
+
+
+def check_length(architecture: Architecture, function: Function) -> None:
+    """Refuse a function of strings of another length than the recogniser reads."""
+    if function.length != architecture.length:
+        raise ValueError(
+            f"Argument `function` must be one of {architecture.length} bits, but has "
+            f"{function.length}."
+        )
 
 
 def truth_table(architecture: Architecture, parameters: Parameters, memory: int = 2**24) -> Tables:

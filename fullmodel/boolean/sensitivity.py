@@ -26,6 +26,11 @@ LOW = tuple(np.uint64(sum(1 << k for k in range(64) if not k >> b & 1)) for b in
 BLOCK = 2**15
 
 
+def average(profile: Int64[np.ndarray, "*models N+1"]) -> Float[np.ndarray, "*models"]:
+    """Average sensitivity of a profile, 2^−N Σ_n n K_n."""
+    return profile @ np.arange(profile.shape[-1]) / np.sum(profile, axis=-1)
+
+
 @dataclass(frozen=True)
 class Sensitivity:
     """Exact sensitivities of one function, or of several along a leading axis."""
@@ -38,8 +43,7 @@ class Sensitivity:
     @property
     def average(self) -> Float[np.ndarray, "*models"]:
         """2^−N Σ_n n K_n."""
-        n = np.arange(self.profile.shape[-1])
-        return np.sum(n * self.profile, axis=-1) / np.sum(self.profile, axis=-1)
+        return average(self.profile)
 
     @property
     def maximum(self) -> Int64[np.ndarray, "*models"]:

@@ -23,12 +23,13 @@ from fullmodel.boolean.recognizer import (
     Initialization,
     Parameters,
     bits_of,
+    check_length,
     initial,
     margins,
+    signs_of,
     truth_table,
 )
-from fullmodel.boolean.sensitivity import sensitivity
-from fullmodel.boolean.volume import signs_of
+from fullmodel.boolean.sensitivity import average, sensitivity
 
 # Strings in a batch that stands for all of them.
 ALL = 0
@@ -76,8 +77,7 @@ class Curves:
     @property
     def averages(self) -> Float[np.ndarray, "T S"]:
         """Average sensitivity."""
-        n = np.arange(self.profiles.shape[-1])
-        return self.profiles @ n / np.sum(self.wanted)
+        return average(self.profiles)
 
     @property
     def distances(self) -> Float[np.ndarray, "T S"]:
@@ -125,11 +125,7 @@ def train(
 
 def _check(architecture: Architecture, function: Function, seeds: int) -> None:
     checked(architecture.length)
-    if function.length != architecture.length:
-        raise ValueError(
-            f"Argument `function` must be one of {architecture.length} bits, but has "
-            f"{function.length}."
-        )
+    check_length(architecture, function)
     if seeds < 1:
         raise ValueError(f"Argument `seeds` must be at least 1, but is {seeds}.")
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from imir.basis import Basis, Element
+from imir.flow.metric import orthogonal_groups
 
 # Eigenvalues of a Gram matrix, and singular values, below this share of the largest are zero.
 CUTOFF = 1e-9
@@ -217,8 +216,7 @@ def _least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> _Part:
     b, rows = products[kept], np.atleast_1d(np.ravel_multi_index(kept, products.shape))
     G = gram.reshape(products.size, -1)[np.ix_(rows, rows)]
     theta, rank, most = np.zeros(len(b)), 0, float(np.max(np.diag(G)))
-    number, block = connected_components(csr_array(G), directed=False)
-    for group in (np.flatnonzero(block == i) for i in range(number)):
+    for group in orthogonal_groups(G):
         values, vectors = np.linalg.eigh(G[np.ix_(group, group)])
         real = values > CUTOFF * most
         theta[group] = vectors[:, real] @ ((vectors[:, real].T @ b[group]) / values[real])

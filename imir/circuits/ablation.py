@@ -44,12 +44,12 @@ class Ablations:
     def one(self, kept: Bool[np.ndarray, " C"]) -> float:
         return float(self.losses(kept[None])[0])
 
-    def without_each(
+    def flipping_each(
         self, kept: Bool[np.ndarray, " C"], some: np.ndarray
     ) -> Float[np.ndarray, " M"]:
-        """Losses where one more direction, each of `some`, is ablated."""
+        """Losses where one direction more, each of `some`, is ablated, or is kept if it was not."""
         rows = np.repeat(kept[None], len(some), axis=0)
-        rows[np.arange(len(some)), some] = False
+        rows[np.arange(len(some)), some] ^= True
         return self.losses(rows)
 
     def slopes(self, kept: Bool[np.ndarray, " C"]) -> Float[np.ndarray, " C"]:

@@ -73,7 +73,7 @@ def _plainly(model: Ablations, kept: Bool[np.ndarray, " C"], budget: float) -> l
     order: list[int] = []
     while kept.any():
         some = np.flatnonzero(kept)
-        values = model.without_each(kept, some)
+        values = model.flipping_each(kept, some)
         if values.min() > budget:
             break
         order.append(int(some[np.argmin(values)]))
@@ -96,9 +96,7 @@ def select(
     kept, order, value = np.zeros(len(coordinates), bool), [], np.inf
     while value > budget and not kept.all():
         some = np.flatnonzero(~kept)
-        rows = np.repeat(kept[None], len(some), axis=0)
-        rows[np.arange(len(some)), some] = True
-        values = model.losses(rows)
+        values = model.flipping_each(kept, some)
         value = float(values.min())
         order.append(int(some[np.argmin(values)]))
         kept[order[-1]] = True
@@ -157,12 +155,12 @@ def _singles(model: Ablations, kept: Bool[np.ndarray, " C"], budget: float) -> l
     rise, value = np.full(len(kept), np.inf), model.one(kept)
     while kept.any():
         some = _candidates(model, kept, rise, whole=len(order) % EVERY == 0)
-        rise[some] = model.without_each(kept, some) - value
+        rise[some] = model.flipping_each(kept, some) - value
         best = some[np.argmin(rise[some])]
         if value + rise[best] > budget:
             rest = np.setdiff1d(np.flatnonzero(kept), some)
             if rest.size:
-                rise[rest] = model.without_each(kept, rest) - value
+                rise[rest] = model.flipping_each(kept, rest) - value
                 best = rest[np.argmin(rise[rest])]
             if value + rise[best] > budget:
                 break

@@ -82,9 +82,8 @@ class Lottery(RunOptions):
         }
         won = ", ".join(f"{n} {c}" for n, c in zip(names, counts, strict=True) if c)
         lines = [f"{data['cells']} cells in {seconds:.0f} s: {won}"]
-        lines += ["", "how often the initial point tells the winner:", str(predicted)] * bool(
-            predicted
-        )
+        if predicted:
+            lines += ["", "how often the initial point tells the winner:", str(predicted)]
         lines += [f"{b['first']} | {b['second']}: {b['share_of_axis']:.2g} of x" for b in sharp]
         return Report("\n".join([*lines, *files]), data)
 

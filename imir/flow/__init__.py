@@ -1,7 +1,15 @@
 """Gradient flow and discrete optimisers in coordinates."""
 
 from imir.flow.descent import Optimizer, descend
-from imir.flow.gradient import Flow, check, gradient_flow, integrate, save_times, start_of
+from imir.flow.gradient import (
+    Flow,
+    check,
+    gradient_flow,
+    integrate,
+    save_times,
+    start_of,
+    velocity,
+)
 from imir.flow.metric import BlockInverse, inverse
 from imir.flow.trace import FAILURES, Trace
 
@@ -18,4 +26,5 @@ __all__ = [
     "inverse",
     "save_times",
     "start_of",
+    "velocity",
 ]

@@ -118,6 +118,17 @@ def gradient_flow(
     return solution
 
 
+def velocity(
+    tie: Tie,
+    loss: Loss,
+    seen: View,
+    inverse_metric: Float[Array, "C C"] | BlockInverse,
+    y: Float[Array, " C"],
+) -> Float[Array, " C"]:
+    """−G⁻¹ ∇L, the flow without weight decay."""
+    return -(inverse_metric @ jax.grad(lambda c: mean_loss(tie, c, seen, loss))(y))
+
+
 def integrate(
     tie: Tie,
     flow: Flow,
@@ -129,18 +140,18 @@ def integrate(
 ) -> Trace:
     """One run as a pure function; jit and vmap it."""
 
-    def velocity(t, y, args):
+    def moving(t, y, args):
         y = _clamped(tie, flow, t, y)
-        gradient = jax.grad(lambda c: mean_loss(tie, c, seen, flow.loss))(y)
         free = jnp.array([name not in dict(flow.clamps) for name in tie.names])
-        return jnp.where(free, -(inverse_metric @ gradient) - weight_decay * y, 0.0)
+        free_flow = velocity(tie, flow.loss, seen, inverse_metric, y)
+        return jnp.where(free, free_flow - weight_decay * y, 0.0)
 
     def emerged(t, y, args, **_):
         reached = scores(found, tie, _clamped(tie, flow, t, y), flow.loss) > halves(found)
         return reached[0 if flow.stop == "icl" else 1]
 
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(velocity),
+        diffrax.ODETerm(moving),
         flow.solver,
         0.0,
         flow.until,

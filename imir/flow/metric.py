@@ -26,13 +26,17 @@ class BlockInverse(eqx.Module):
         return padded.at[self.places].set(moved)[:-1]
 
 
+def orthogonal_groups(gram: Float[np.ndarray, "C C"]) -> list[Int[np.ndarray, " s"]]:
+    """Indices of a Gram matrix in groups that are orthogonal to each other."""
+    number, group = connected_components(csr_array(gram), directed=False)
+    return [np.flatnonzero(group == i) for i in range(number)]
+
+
 def inverse(metric: Float[np.ndarray, "C C"]) -> Float[Array, "C C"] | BlockInverse:
     """(TᵀGT)⁻¹, computed in float64 whatever the precision of the run."""
     if len(metric) <= DENSE:
         return jnp.asarray(np.linalg.inv(metric))
-    _, block = connected_components(csr_array(metric), directed=False)
-    order = np.argsort(block, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(block[order])) + 1)
+    groups = orthogonal_groups(metric)
     width = max(map(len, groups))
     places = np.full((len(groups), width), len(metric))
     blocks = np.zeros((len(groups), width, width))

@@ -40,7 +40,7 @@ def lottery_map(
     circuits = rival_circuits(layers) if circuits is None else circuits
     diagram = phase_diagram(task, axes, flow, tie_of=choose, samples=samples, seed=seed, **sweep)
     tie = choose(task)
-    population = expectation("auto", tie, task, samples, jax.random.key(seed))
+    population = population_of(task, tie, samples, seed)
     values = diagram["coordinates"].transpose(..., "coordinate").values
     found = winners(population, circuits, values.reshape(-1, values.shape[-1]), flow.loss)
     dims = diagram["regime"].dims
@@ -78,6 +78,6 @@ def neighbours(diagram: xr.Dataset) -> list[tuple[int, int]]:
     return list(pairs)
 
 
-def population_of(diagram_task: Task, tie: Tie, samples: int, seed: int) -> Population:
+def population_of(task: Task, tie: Tie, samples: int, seed: int) -> Population:
     """The population that a map's winners were judged on."""
-    return expectation("auto", tie, diagram_task, samples, jax.random.key(seed))
+    return expectation("auto", tie, task, samples, jax.random.key(seed))

@@ -6,6 +6,7 @@ S_ij > 0: coordinate j stimulates i, the larger |y_j| the faster |y_i| grows; S_
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -13,10 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from imir.flow import Flow, gradient_flow, inverse
+from imir.flow import Flow, gradient_flow, inverse, velocity
 from imir.lottery.ends import ends
 from imir.lottery.race import Circuits, winners
-from imir.population import Loss, Population, mean_loss
+from imir.population import Loss, Population
 
 
 @dataclass(frozen=True)
@@ -36,22 +37,16 @@ class Influence:
         return np.mean(off / np.where(scale > 0, scale, 1.0), axis=0)
 
 
-def velocity(population: Population, metric, loss: Loss, y: Float[Array, " C"]):
-    """−G⁻¹ ∇L."""
-    seen, tie = population.at(), population.tie
-    return -metric @ jax.grad(lambda c: mean_loss(tie, c, seen, loss))(y)
-
-
 @eqx.filter_jit
 def jacobians(
     population: Population, metric, points: Float[Array, "T C"], loss: Loss
 ) -> tuple[Float[Array, "T C"], Float[Array, "T C C"]]:
     """Velocity of the flow and its Jacobian at each point."""
 
+    flow = partial(velocity, population.tie, loss, population.at(), metric)
+
     def at(y):
-        return velocity(population, metric, loss, y), jax.jacfwd(
-            lambda x: velocity(population, metric, loss, x)
-        )(y)
+        return flow(y), jax.jacfwd(flow)(y)
 
     return jax.lax.map(at, points)
 

@@ -95,14 +95,19 @@ def checked(store: Path, configuration: Mapping[str, Any]) -> zarr.Group:
     if version != VERSION:
         raise ValueError(f"Argument `store` must have version {VERSION}, but has {version}.")
     found: Any = group.attrs["configuration"]
+    if other := difference(found, configuration):
+        raise ValueError(f"Argument `store` must hold this sweep, but {str(store)!r} has {other}.")
+    return group
+
+
+def difference(found: Mapping[str, Any], configuration: Mapping[str, Any]) -> str | None:
+    """The first key in which a configuration read from a file differs from a wanted one."""
     wanted = json.loads(json.dumps(configuration))
     for key in sorted({*found, *wanted}):
         if found.get(key) != wanted.get(key):
-            raise ValueError(
-                f"Argument `store` must hold this sweep, but {str(store)!r} has {key} = "
-                f"{_short(found.get(key))} where this one has {_short(wanted.get(key))}."
-            )
-    return group
+            there, here = _short(found.get(key)), _short(wanted.get(key))
+            return f"{key} = {there} where this one has {here}"
+    return None
 
 
 def _short(value: Any) -> str:

@@ -1,7 +1,7 @@
 """`imir boolean blowup`: layer norms, and how much one bit can matter."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -50,8 +50,7 @@ class Blowup(RecognizerOptions):
         return save_report(self, Report("\n".join([*lines, *files]), data))
 
     def _measured(self, epsilon: float, N: int) -> Influences:
-        options = {**self.__dict__, "epsilon": epsilon}
-        architecture = Blowup(**options).architecture(N)
+        architecture = replace(self, epsilon=epsilon).architecture(N)
         key = jax.random.fold_in(jax.random.key(self.seed), N)
         return measure(architecture, self.drawn(), self.models, self.strings, key)
 

@@ -13,8 +13,8 @@ from fullmodel.boolean.recognizer import (
 
 
 @dataclass(frozen=True)
-class RecognizerOptions:
-    """A recogniser and its initialisation."""
+class ArchitectureOptions:
+    """A recogniser, and the scale of its initialisation."""
 
     layers: int = 2
     """L."""
@@ -30,8 +30,6 @@ class RecognizerOptions:
     """ε of the layer norm."""
     positions: Positions = "learned"
     """Positions are drawn with the rest, or fixed sines and cosines."""
-    initialization: Rule = "xavier_uniform"
-    """How parameters are drawn."""
     scale: float = 1.0
     """Half-width, standard deviation, or factor of Xavier's."""
     seed: int = 0
@@ -52,6 +50,14 @@ class RecognizerOptions:
             self.epsilon,
             self.positions,
         )
+
+
+@dataclass(frozen=True)
+class RecognizerOptions(ArchitectureOptions):
+    """A recogniser and its initialisation."""
+
+    initialization: Rule = "xavier_uniform"
+    """How parameters are drawn."""
 
     def drawn(self) -> Initialization:
         return Initialization(self.initialization, self.scale)

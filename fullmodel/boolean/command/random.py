@@ -3,13 +3,13 @@
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from fullmodel.boolean import plot
+from fullmodel.boolean.command.options import ArchitectureOptions
 from fullmodel.boolean.ensemble import (
     LIMIT,
     Ensemble,
@@ -22,8 +22,6 @@ from fullmodel.boolean.recognizer import (
     RULES,
     Architecture,
     Initialization,
-    Norm,
-    Positions,
     Rule,
 )
 from imir.cli.options import folder
@@ -32,7 +30,7 @@ from imir.plot import save
 
 
 @dataclass(frozen=True)
-class Random:
+class Random(ArchitectureOptions):
     """Sensitivity profiles of random transformers, beside those of uniformly random functions.
 
     Example: imir boolean random --length 10 --models 1000 --out random
@@ -44,37 +42,17 @@ class Random:
     """Transformers of each initialisation, and functions of the control."""
     initializations: tuple[Rule, ...] = RULES
     """How parameters are drawn."""
-    scale: float = 1.0
-    """Of all initialisations: half-width, standard deviation, or factor of Xavier's."""
-    layers: int = 2
-    """L."""
-    heads: int = 2
-    """H, heads in each layer."""
-    width: int = 16
-    """D."""
-    feedforward: int = 64
-    """Hidden units of the feed-forward layers; 0 for attention alone."""
-    norm: Norm = "post"
-    """Where the layer norm stands."""
     epsilon: float = 0.0
     """ε of the layer norm."""
-    positions: Positions = "learned"
-    """Positions are drawn with the rest, or fixed sines and cosines."""
     margin: float = 0.0
     """ξ: how many models recognise their function with this margin is reported."""
     memory: int = 2**24
     """Bytes for intermediate values."""
-    seed: int = 0
-    """Seed of everything random."""
-    out: Path | None = None
-    """Folder for files; made if it does not exist."""
-    json: bool = False
-    """One JSON object on standard output, and nothing else there."""
 
     def report(self) -> Report:
         if not 0 <= self.margin < np.inf:
             raise ValueError(f"Argument `margin` must not be negative, but is {self.margin}.")
-        architecture = self._architecture()
+        architecture = self.architecture(self.length)
         found = [self._drawn(architecture, rule) for rule in self.initializations]
         uniform = control(self.length, self.models, self.seed)
         data = self._data(found, uniform, bound(architecture))
@@ -84,18 +62,6 @@ class Random:
             files = save(figure, str(folder(self.out) / "random"))
         text = "\n".join([*self._lines(found, uniform, architecture), *files])
         return save_report(self, Report(text, {**data, "files": files}))
-
-    def _architecture(self) -> Architecture:
-        return Architecture(
-            self.length,
-            self.layers,
-            self.heads,
-            self.width,
-            self.feedforward or None,
-            self.norm,
-            self.epsilon,
-            self.positions,
-        )
 
     def _drawn(self, architecture: Architecture, rule: Rule) -> Ensemble:
         def progress(parts: Iterable) -> Iterable:

@@ -2,7 +2,7 @@
 
 from fullmodel.boolean.volume.estimate import Count, Repeat, Volume, from_count, from_repeats
 from fullmodel.boolean.volume.measure import Budget, Record, pieces, volume, volume_of
-from fullmodel.boolean.volume.models import every_string, models, placed, signs_of, unit_draw
+from fullmodel.boolean.volume.models import models
 from fullmodel.boolean.volume.plain import hits
 from fullmodel.boolean.volume.space import Space, gaussian_move, uniform_move
 from fullmodel.boolean.volume.splitting import Descent, Splitting, descend
@@ -17,17 +17,13 @@ __all__ = [
     "Splitting",
     "Volume",
     "descend",
-    "every_string",
     "from_count",
     "from_repeats",
     "gaussian_move",
     "hits",
     "models",
     "pieces",
-    "placed",
-    "signs_of",
     "uniform_move",
-    "unit_draw",
     "volume",
     "volume_of",
 ]

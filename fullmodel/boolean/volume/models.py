@@ -3,27 +3,22 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.flatten_util import ravel_pytree
-from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from fullmodel.boolean.functions import Function
 from fullmodel.boolean.recognizer import (
     Architecture,
     Initialization,
     Parameters,
-    bits_of,
+    check_length,
+    every_string,
     margins,
-    shapes,
+    placed,
+    signs_of,
     spread,
+    unit_draw,
 )
 from fullmodel.boolean.volume.space import Space, gaussian_move, uniform_move
-
-
-def signs_of(function: Function) -> Int[Array, " 2^N"]:
-    """1 where a function is one and −1 where it is zero, in the order of truth tables."""
-    return jnp.where(function(every_string(function.length)), 1, -1)
 
 
 class Nearness(eqx.Module):
@@ -51,25 +46,6 @@ class Nearness(eqx.Module):
         return jnp.where(wrong == 0, 1.0, 1 - wrong - r / (1 + r))
 
 
-def placed(architecture: Architecture, spread: Parameters, unit: Float[Array, " P"]) -> Parameters:
-    """Parameters from one row of them all, in units of the spread of their law."""
-    made = shapes(architecture)
-    zeros = jax.tree.map(jnp.zeros, made, is_leaf=lambda x: isinstance(x, tuple))
-    return jax.tree.map(jnp.multiply, spread, ravel_pytree(zeros)[1](unit))
-
-
-def unit_draw(architecture: Architecture, initialization: Initialization) -> Partial:
-    """Draws all parameters in one row, in units of their spread: far faster to compile."""
-    sizes = jax.tree.leaves(shapes(architecture), is_leaf=lambda x: isinstance(x, tuple))
-    uniform = initialization.rule.endswith("uniform")
-    return Partial(_uniform if uniform else _gaussian, int(sum(map(np.prod, sizes))))
-
-
-def every_string(length: int) -> Array:
-    """All strings, in the order of truth tables."""
-    return bits_of(jnp.arange(1 << length, dtype=jnp.uint32), length)
-
-
 def models(
     architecture: Architecture,
     initialization: Initialization,
@@ -83,20 +59,8 @@ def models(
     """
     if not margin >= 0:
         raise ValueError(f"Argument `margin` must not be negative, but is {margin}.")
-    if function.length != architecture.length:
-        raise ValueError(
-            f"Argument `function` must be one of {architecture.length} bits, but has "
-            f"{function.length}."
-        )
+    check_length(architecture, function)
     scale = jax.tree.map(jnp.asarray, spread(architecture, initialization))
     nearness = Nearness(architecture, scale, signs_of(function), jnp.asarray(margin, float))
     move = uniform_move if initialization.rule.endswith("uniform") else gaussian_move
     return Space(unit_draw(architecture, initialization), move, nearness)
-
-
-def _uniform(count: int, key: Key[Array, ""]) -> Float[Array, " P"]:
-    return jax.random.uniform(key, (count,), minval=-1.0)
-
-
-def _gaussian(count: int, key: Key[Array, ""]) -> Float[Array, " P"]:
-    return jax.random.normal(key, (count,))

@@ -8,6 +8,7 @@ from typing import Any
 
 from fullmodel.boolean.volume.estimate import Count, Repeat
 from fullmodel.boolean.volume.measure import Record
+from imir.phases.store import difference
 
 Records = dict[int, Record]
 
@@ -27,13 +28,10 @@ def load(file: Path | None, configuration: Mapping[str, Any]) -> Records:
         raise ValueError(
             f"Argument `out` must be a folder for volumes, but {str(file)!r} is another file."
         ) from None
-    wanted = json.loads(json.dumps(configuration))
-    for key in sorted({*there, *wanted}):
-        if there.get(key) != wanted.get(key):
-            raise ValueError(
-                f"Argument `out` must hold this measurement, but {str(file)!r} has {key} = "
-                f"{there.get(key)} where this one has {wanted.get(key)}."
-            )
+    if other := difference(there, configuration):
+        raise ValueError(
+            f"Argument `out` must hold this measurement, but {str(file)!r} has {other}."
+        )
     return records
 
 
