@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import jax
 import numpy as np
+import pytest
 
 from imir import Flow, Task, axis, canonical, phase_diagram
 from imir.phases.batch import batch_of, run_cells, shape_of
 from imir.phases.grid import Grid
+from imir.phases.store import COMPUTED
 from imir.reduced import forward
 from imir.reduced.attention import dense, first_attention
 from imir.ties import Tie
@@ -66,3 +68,16 @@ def test_whole_diagram():
         seconds = time.perf_counter() - began
     print(f"\n{diagram['status'].size / seconds:.0f} cells/s in {seconds:.0f} s")
     assert (diagram["status"] == 1).all()
+
+
+@pytest.mark.slow
+def test_refined_diagram_at_size(tmp_path):
+    """512 × 512 by refinement, then the cells it left out, in the same store."""
+    with jax.enable_x64(True):
+        few = phase_diagram(TASK, plane(512), FLOW, store=tmp_path / "s", refine=32).load()
+        every = phase_diagram(TASK, plane(512), FLOW, store=tmp_path / "s").load()
+    computed = float(np.mean(few["status"] == COMPUTED))
+    wrong = float(np.mean(few["regime"] != every["regime"]))
+    print(f"\n{computed:.1%} of the cells computed, {wrong:.2%} of the regimes different")
+    assert computed <= 0.1
+    assert wrong <= 0.005

@@ -2,7 +2,7 @@
 
 import json
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +18,25 @@ from fullmodel.weights import coordinates_of
 from imir import plot
 from imir.basis import basis_of
 from imir.circuits import Circuit, Ticket, detect, ticket
-from imir.cli.options import RunOptions, flow_of, folder, precision, start_of_run, task_of
+from imir.cli.options import (
+    directions_of,
+    flow_of,
+    folder,
+    precision,
+    start_of_run,
+    task_of,
+)
 from imir.cli.report import Report, save_report
-from imir.flow import check, gradient_flow
+from imir.cli.training import TrainingOptions, trained
+from imir.flow import check
 from imir.population import Population, expectation
-from imir.ties import free
 
 # Options that training does not depend on.
 DETECTION = ("budget", "refit", "ticket", "json", "out")
 
 
 @dataclass(frozen=True)
-class Circuits(RunOptions):
+class Circuits(TrainingOptions):
     """Find which circuit a model has learned, down to directions finer than heads.
 
     Trains a model in coordinates, or reads one from a file (--weights, with a --map of its arrays),
@@ -64,7 +71,7 @@ class Circuits(RunOptions):
             task = task_of(self)
             basis = basis_of(task, self.layers, self.heads, self.frame)
             found = None if self.weights is None else self._read(basis)
-            tie = free(basis)
+            tie = directions_of(self, basis)
             check(tie, flow_of(self))
             sampled, _ = jax.random.split(jax.random.key(self.seed))
             population = expectation(self.expectation, tie, task, self.samples, sampled)
@@ -86,6 +93,15 @@ class Circuits(RunOptions):
             )
         if self.coordinates == "canonical":
             raise ValueError("Argument `coordinates` must be all for a circuit, not canonical.")
+        if self.weights is not None and self.coordinates not in ("auto", "all"):
+            raise ValueError(
+                "Argument `coordinates` must be all with `weights`, which may use every direction."
+            )
+        if self.optimizer != "flow" and self.ticket:
+            raise ValueError(
+                "Argument `ticket` must come with the optimizer flow, whose time is "
+                f"compared, but it is {self.optimizer}."
+            )
 
     def _read(self, basis) -> Projection:
         assert self.weights is not None
@@ -105,9 +121,7 @@ class Circuits(RunOptions):
         kept = self.out and self.out / "solution.nc"
         if kept and kept.exists():
             return _reread(kept, text)
-        start = start_of_run(replace(self, coordinates="all"), population.tie)
-        flow = flow_of(self)
-        solution = gradient_flow(population, start, flow, weight_decay=self.weight_decay)
+        solution = trained(self, population, start_of_run(self, population.tie), flow_of(self))
         if kept:
             folder(kept.parent)
             run = solution.to_xarray().assign_attrs(training=text)
@@ -115,7 +129,7 @@ class Circuits(RunOptions):
         return solution.coordinates[-1]
 
     def _ticket(self, population: Population, circuit: Circuit) -> Ticket:
-        start = jnp.asarray(start_of_run(replace(self, coordinates="all"), population.tie))
+        start = start_of_run(self, population.tie)
         return ticket(population, start, circuit.names, flow_of(self, saves=400))
 
     def _said(

@@ -157,7 +157,7 @@ def short(basis: Basis, steps: int = 1) -> Tie:
 
 # Ways to reduce a deep basis, by the name that a command offers.
 REDUCTIONS: dict[str, Callable[[Basis], Tie]] = {
-    "none": free,
+    "all": free,
     "one-step": short,
     "two-step": partial(short, steps=2),
 }

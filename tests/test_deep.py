@@ -1,10 +1,12 @@
 """Deep models: ties that shorten paths, and metrics block by block."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import once, small_basis
 
+from imir import Optimizer, Task, basis_of, descend, exact, population
 from imir.flow.metric import DENSE, BlockInverse, inverse
 from imir.ties import REDUCTIONS, free, short, tie
 
@@ -32,9 +34,22 @@ def test_short_ties_keep_elements_of_few_steps():
     paths = {p for e in elements for p in (e.query_path, e.key_path)}
     assert paths == {(), *(((layer, h),) for layer in (1, 2, 3) for h in (1, 2))}
     assert [basis.name(e) for e in elements] == list(kept.names)
-    counts = [len(REDUCTIONS[name](basis).names) for name in ("one-step", "two-step", "none")]
+    counts = [len(REDUCTIONS[name](basis).names) for name in ("one-step", "two-step", "all")]
     assert counts == sorted(set(counts))
     assert counts[-1] == len(free(basis).names)
     assert short(basis, 3).names == basis.names
     with pytest.raises(ValueError, match=r"^Argument `steps` must be at least 0, but is -1.$"):
         short(basis, -1)
+
+
+@pytest.mark.slow
+def test_two_hops_are_learned_in_five_layers():
+    """From every random initial point, by the full model's own steps."""
+    task = Task("2hop", blocks=6, rare_fraction=1.0)
+    prompts = exact(free(basis_of(task, 5, 1)), task)
+    tie, seen = prompts.tie, prompts.at()
+    right = jax.jit(lambda y: seen.weight @ population.score(tie, y, seen, "cross_entropy"))
+    for seed in range(10):
+        start = 0.1 * np.random.default_rng(seed).normal(size=len(tie.names))
+        run = descend(prompts, jnp.asarray(start), Optimizer("momentum", 20.0), 2000)
+        assert right(jnp.asarray(run.coordinates[-1])) >= 0.99

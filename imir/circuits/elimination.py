@@ -41,9 +41,9 @@ def eliminate(
     directions, the exact losses of a few deciding. Raises `ValueError` where the budget is below
     the loss of the whole model.
     """
-    model, kept = _begin(population, coordinates, budget, loss)
-    order = _groups(model, kept, budget)
-    order += _singles(model, kept, budget)
+    model, kept, whole = _begin(population, coordinates, budget, loss)
+    order, value = _groups(model, kept, whole, budget)
+    order += _singles(model, kept, value, budget)
     return Elimination(kept, tuple(order), model.effort)
 
 
@@ -54,7 +54,7 @@ def eliminate_plainly(
     loss: Loss = "cross_entropy",
 ) -> Elimination:
     """The same by asking for every direction in every round, C²/2 losses: to check against."""
-    model, kept = _begin(population, coordinates, budget, loss)
+    model, kept, _ = _begin(population, coordinates, budget, loss)
     order = _plainly(model, kept, budget)
     return Elimination(kept, tuple(order), model.effort)
 
@@ -92,7 +92,7 @@ def select(
 
     A circuit of several directions of which none helps without the others is found only by luck.
     """
-    model, _ = _begin(population, coordinates, budget, loss)
+    model, *_ = _begin(population, coordinates, budget, loss)
     kept, order, value = np.zeros(len(coordinates), bool), [], np.inf
     while value > budget and not kept.all():
         some = np.flatnonzero(~kept)
@@ -103,7 +103,10 @@ def select(
     return Elimination(kept, tuple(order), model.effort)
 
 
-def _begin(population, coordinates, budget: float, loss: Loss) -> tuple[Ablations, np.ndarray]:
+def _begin(
+    population, coordinates, budget: float, loss: Loss
+) -> tuple[Ablations, Bool[np.ndarray, " C"], float]:
+    """The model, a mask that keeps everything, and the loss of the whole."""
     if population.kind == "fresh":
         raise ValueError("Argument `population` must be exact or fixed for a circuit, not fresh.")
     if not np.all(np.isfinite(coordinates)):
@@ -116,17 +119,19 @@ def _begin(population, coordinates, budget: float, loss: Loss) -> tuple[Ablation
             f"Argument `budget` must be at least the whole model's loss {whole:.6g}, "
             f"but is {budget:.6g}."
         )
-    return model, kept
+    return model, kept, whole
 
 
-def _groups(model: Ablations, kept: Bool[np.ndarray, " C"], budget: float) -> list[int]:
-    """Ablate in `kept` the largest halves, quarters, … of the smallest slopes that cost nothing."""
+def _groups(
+    model: Ablations, kept: Bool[np.ndarray, " C"], value: float, budget: float
+) -> tuple[list[int], float]:
+    """Ablate in `kept` the largest halves, quarters, … of the smallest slopes that cost nothing;
+    also the loss that is left."""
     order: list[int] = []
-    value = model.one(kept)
     while True:
         group, value = _negligible(model, kept, value, budget)
         if not group.size:
-            return order
+            return order, value
         kept[group] = False
         order += group.tolist()
 
@@ -149,10 +154,12 @@ def _negligible(
     return some[:0], value
 
 
-def _singles(model: Ablations, kept: Bool[np.ndarray, " C"], budget: float) -> list[int]:
-    """Ablate in `kept` one direction after the other."""
+def _singles(
+    model: Ablations, kept: Bool[np.ndarray, " C"], value: float, budget: float
+) -> list[int]:
+    """Ablate in `kept` one direction after the other, from this loss on."""
     order: list[int] = []
-    rise, value = np.full(len(kept), np.inf), model.one(kept)
+    rise = np.full(len(kept), np.inf)
     while kept.any():
         some = _candidates(model, kept, rise, whole=len(order) % EVERY == 0)
         rise[some] = model.flipping_each(kept, some) - value
@@ -165,7 +172,7 @@ def _singles(model: Ablations, kept: Bool[np.ndarray, " C"], budget: float) -> l
             if value + rise[best] > budget:
                 break
         kept[best] = False
-        value += rise[best]
+        value += float(rise[best])
         order.append(int(best))
     return order
 

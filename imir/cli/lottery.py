@@ -103,7 +103,8 @@ class Lottery(RunOptions):
     def _explain(self, diagram: xr.Dataset, axes: list[Axis]) -> tuple[Any, list[dict]]:
         """Predictors' accuracy, and the width of a few boundaries along x."""
         tie, circuits = self._race()
-        population = lottery.population_of(task_of(self), tie, self.samples, self.seed)
+        drawn = self.expectation, self.samples, self.seed
+        population = lottery.population_of(task_of(self), tie, *drawn)
         starts, won = lottery.starts_of(diagram, self.start), diagram["winner"].values.ravel()
         if np.all(won == lottery.NOBODY):
             return None, []

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from imir.basis import basis_of
+from imir.basis import Basis, basis_of
 from imir.canonical import canonical
 from imir.flow import Flow
 from imir.population import Expectation, Loss
 from imir.tasks.task import Task
-from imir.ties import Tie, free
+from imir.ties import REDUCTIONS, Tie
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,10 @@ class ModelOptions(TaskOptions):
 class RunOptions(ModelOptions):
     """A run in coordinates."""
 
-    coordinates: Literal["auto", "canonical", "all"] = "auto"
-    """canonical: α, β, γ, δ (two layers, one head); all: the whole manifold; auto: the first that
-    the architecture allows."""
+    coordinates: Literal["auto", "canonical", "all", "one-step", "two-step"] = "auto"
+    """canonical: α, β, γ, δ (two layers, one head); all: the whole manifold; one-step, two-step:
+    only directions whose paths go through at most so many heads; auto: canonical where the
+    architecture allows it, else all."""
     loss: Loss = "cross_entropy"
     """What is minimised."""
     until: float = 1e6
@@ -116,16 +117,21 @@ def tie_of(options: RunOptions, task: Task) -> Tie:
             "Argument `coordinates` must be all unless there are 2 layers of 1 head, but is "
             f"canonical with {options.layers} layers of {options.heads}."
         )
-    if options.coordinates == "all" or not two_layers:
-        return free(basis_of(task, options.layers, options.heads, options.frame))
-    return canonical(task)
+    if options.coordinates == "canonical" or (options.coordinates == "auto" and two_layers):
+        return canonical(task)
+    return directions_of(options, basis_of(task, options.layers, options.heads, options.frame))
+
+
+def directions_of(options: RunOptions, basis: Basis) -> Tie:
+    """Each direction of the basis, or of its reduction asked for, a coordinate of its own."""
+    return REDUCTIONS[options.coordinates if options.coordinates in REDUCTIONS else "all"](basis)
 
 
 def start_of_run(options: RunOptions, tie: Tie) -> jax.Array:
-    """Equal initial values on the canonical submanifold, Gaussian ones on the whole manifold."""
+    """Equal initial values on the canonical submanifold, Gaussian ones for single directions."""
     if not np.isfinite(options.start):
         raise ValueError(f"Argument `start` must be finite, but is {options.start}.")
-    if len(tie.names) < len(tie.basis.elements):
+    if not set(tie.names) <= set(tie.basis.names):
         return jnp.full(len(tie.names), options.start)
     key = jax.random.fold_in(jax.random.key(options.seed), 1)
     return options.start * jax.random.normal(key, (len(tie.names),))

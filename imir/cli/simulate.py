@@ -1,7 +1,7 @@
 """`imir simulate`: one run in coordinates."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
@@ -9,38 +9,22 @@ import numpy as np
 
 from imir import plot
 from imir.cli.configuration import save_configuration
-from imir.cli.options import (
-    RunOptions,
-    flow_of,
-    folder,
-    precision,
-    start_of_run,
-    task_of,
-    tie_of,
-)
+from imir.cli.options import flow_of, folder, precision, start_of_run, task_of, tie_of
 from imir.cli.report import Report
-from imir.flow import Optimizer, check, descend, gradient_flow
+from imir.cli.training import TrainingOptions, trained
+from imir.flow import check
 from imir.population import expectation
 from imir.scores import probes
 from imir.solution import RunFailure, Solution
 
-# Attention entries in one gradient from which a run is long.
-LONG = 1_000_000
-
 
 @dataclass(frozen=True)
-class Simulate(RunOptions):
+class Simulate(TrainingOptions):
     """Integrate the learning dynamics in coordinates: a training run in seconds.
 
     Example: imir simulate --task recall --blocks 16 --rare-fraction 0.3 --variability 0.2
     """
 
-    optimizer: Literal["flow", "sgd", "momentum", "adam"] = "flow"
-    """flow: gradient flow; otherwise discrete steps (adam needs the one-hot frame)."""
-    learning_rate: float = 1.0
-    """Of discrete steps."""
-    steps: int = 1000
-    """Number of discrete steps."""
     stop: Literal["icl", "iwl"] | None = None
     """End the flow where this score emerges."""
     clamp: tuple[str, ...] = ()
@@ -78,14 +62,7 @@ class Simulate(RunOptions):
         sampled, asked = jax.random.split(jax.random.key(self.seed))
         population = expectation(self.expectation, tie, task, self.samples, sampled)
         found = probes(tie, task, self.samples, asked)
-        if self.optimizer == "flow":
-            # A bar needs a callback, which keeps a program out of the cache: only for long work.
-            flow = replace(flow, progress=population.size * task.length**2 > LONG)
-            return gradient_flow(
-                population, start, flow, probes=found, weight_decay=self.weight_decay
-            )
-        chosen = Optimizer(self.optimizer, self.learning_rate, weight_decay=self.weight_decay)
-        return descend(population, start, chosen, self.steps, loss=self.loss, probes=found)
+        return trained(self, population, start, flow, found)
 
     def _clamps(self) -> tuple[tuple[str, float], ...]:
         try:

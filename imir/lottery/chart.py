@@ -11,7 +11,7 @@ from jaxtyping import Float
 from imir.flow import Flow
 from imir.lottery.race import Circuits, rival_circuits, rivals, winners
 from imir.phases import Axis, phase_diagram
-from imir.population import Population, expectation
+from imir.population import Expectation, Population, expectation
 from imir.tasks.task import Task
 from imir.ties import Tie
 
@@ -24,6 +24,7 @@ def lottery_map(
     layers: int = 3,
     circuits: Circuits | None = None,
     tie_of: Callable[[Task], Tie] | None = None,
+    kind: Expectation = "auto",
     samples: int = 512,
     seed: int = 0,
     **sweep: Any,
@@ -38,9 +39,9 @@ def lottery_map(
     """
     choose = tie_of or (lambda shape: rivals(shape, layers))
     circuits = rival_circuits(layers) if circuits is None else circuits
-    diagram = phase_diagram(task, axes, flow, tie_of=choose, samples=samples, seed=seed, **sweep)
-    tie = choose(task)
-    population = population_of(task, tie, samples, seed)
+    drawn = {"kind": kind, "samples": samples, "seed": seed}
+    diagram = phase_diagram(task, axes, flow, tie_of=choose, **drawn, **sweep)
+    population = population_of(task, choose(task), **drawn)
     values = diagram["coordinates"].transpose(..., "coordinate").values
     found = winners(population, circuits, values.reshape(-1, values.shape[-1]), flow.loss)
     dims = diagram["regime"].dims
@@ -78,6 +79,6 @@ def neighbours(diagram: xr.Dataset) -> list[tuple[int, int]]:
     return list(pairs)
 
 
-def population_of(task: Task, tie: Tie, samples: int, seed: int) -> Population:
+def population_of(task: Task, tie: Tie, kind: Expectation, samples: int, seed: int) -> Population:
     """The population that a map's winners were judged on."""
-    return expectation("auto", tie, task, samples, jax.random.key(seed))
+    return expectation(kind, tie, task, samples, jax.random.key(seed))
