@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from imir.population import Loss, Population, mean_loss
 
@@ -69,14 +69,14 @@ def losses(
     room = -(-rows // SIDE_BY_SIDE) * SIDE_BY_SIDE
     parts = [kept[i : i + room] for i in range(0, len(kept), room)]
     found = [
-        np.asarray(_losses(population, coordinates, _filled(part, room), len(part), loss))
-        for part in parts
+        np.asarray(_losses(population, coordinates, *_filled(part, room), loss)) for part in parts
     ]
     return np.concatenate([x[: len(part)] for x, part in zip(found, parts, strict=True)])
 
 
-def _filled(kept: Bool[np.ndarray, "M C"], room: int) -> Bool[Array, "R C"]:
-    return jnp.asarray(np.pad(kept, ((0, room - len(kept)), (0, 0))))
+def _filled(kept: Bool[np.ndarray, "M C"], room: int) -> tuple[Bool[Array, "R C"], Int[Array, ""]]:
+    """The masks with room for more, and their number, an array so that one program serves all."""
+    return jnp.asarray(np.pad(kept, ((0, room - len(kept)), (0, 0)))), jnp.asarray(len(kept))
 
 
 @eqx.filter_jit
