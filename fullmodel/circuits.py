@@ -17,7 +17,7 @@ from fullmodel.mapping import read_mapping
 from fullmodel.weights import coordinates_of
 from imir import plot
 from imir.basis import basis_of
-from imir.circuits import Circuit, Ticket, detect, ticket
+from imir.circuits import Circuit, Ticket, detect, measured, ticket
 from imir.cli.options import (
     directions_of,
     flow_of,
@@ -33,6 +33,8 @@ from imir.population import Population, expectation
 
 # Options that training does not depend on.
 DETECTION = ("budget", "refit", "ticket", "json", "out")
+# A model whose loss is above this share of that of all zeros has learned nothing.
+UNLEARNED = 0.95
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,7 @@ class Circuits(TrainingOptions):
             sampled, _ = jax.random.split(jax.random.key(self.seed))
             population = expectation(self.expectation, tie, task, self.samples, sampled)
             coordinates = self._train(population) if found is None else found.coefficients
+            self._learned(population, coordinates)
             refit = flow_of(self, saves=2) if self.refit else None
             circuit = detect(
                 population, jnp.asarray(coordinates), self.budget, loss=self.loss, refit=refit
@@ -127,6 +130,18 @@ class Circuits(TrainingOptions):
             run = solution.to_xarray().assign_attrs(training=text)
             run.to_netcdf(kept, engine="h5netcdf")
         return solution.coordinates[-1]
+
+    def _learned(self, population: Population, coordinates: Float[np.ndarray, " C"]) -> None:
+        """Refuse to name the circuit of a model that guesses."""
+        points = np.stack([coordinates, np.zeros_like(coordinates)])
+        (loss, right), (zero, chance) = measured(population, points, self.loss).tolist()
+        if loss > UNLEARNED * zero or right <= 2 * chance:
+            name = "steps" if self.optimizer != "flow" else "until"
+            raise ValueError(
+                f"Argument `{name if self.weights is None else 'weights'}` must give a model that "
+                f"has learned, but its loss is {loss:.4g} (all zeros: {zero:.4g}) and it is right "
+                f"on {right:.2g} of the prompts ({chance:.2g} by chance)."
+            )
 
     def _ticket(self, population: Population, circuit: Circuit) -> Ticket:
         start = start_of_run(self, population.tie)

@@ -38,9 +38,8 @@ def test_the_box_of_parity_shrinks_fastest() -> None:
     }
     assert all(0 < r.worst < r.corners < np.inf for r in found.values())
     shrinking = {name: found[name, 8].worst / found[name, 2].worst for name in NEEDLES}
-    assert shrinking["parity"] < 0.2
     assert shrinking["parity"] < min(shrinking["majority"], shrinking["first"])
-    assert found["parity", 8].worst < 0.1 * found["majority", 8].worst
+    assert found["parity", 8].worst < 0.25 * found["majority", 8].worst
 
 
 def test_a_radius_needs_weights_that_compute_the_function() -> None:

@@ -95,6 +95,14 @@ def test_a_map_needs_weights():
 
 
 @pytest.mark.slow
+def test_a_model_that_learned_nothing_has_no_circuit():
+    with pytest.raises(
+        ValueError, match="`until` must give a model that has learned, but its loss"
+    ):
+        Circuits(**OPTIONS, until=1.0, start=1e-3).report()
+
+
+@pytest.mark.slow
 def test_a_file_is_explained(file, tmp_path):
     command = Circuits(
         **OPTIONS, weights=file / "model.npz", map=file / "map.toml", budget=1.0, out=tmp_path

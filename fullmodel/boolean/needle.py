@@ -10,7 +10,9 @@ section 3, in the recogniser's own architecture with layer norm. Of N + 1 places
 
 MAJORITY is the average of layer 1 minus its threshold; FIRST attends to the first place. All write
 into one coordinate, and every coordinate has its negative beside it: vectors have mean zero, and a
-layer norm is a positive factor that changes no sign.
+layer norm is a positive factor that changes no sign. A coordinate that is always one stands for the
+biases of relu, so that such a factor passes through, and a last one fills every embedding up to
+variance one: a norm before layer 1 changes nothing.
 """
 
 from collections.abc import Callable
@@ -35,14 +37,14 @@ from fullmodel.boolean.recognizer import (
     signs_of,
 )
 
-ONE, END, PLACE, SIDE, FIRST, COUNT, INDICATOR, ANSWER = range(8)
-HALF = 8
+ZERO, ONE, END, PLACE, SIDE, FIRST, ALWAYS, REST, COUNT, INDICATOR, ANSWER = range(11)
+HALF = 12
 # Attention scores of layer 2, in units where those of layer 1 are zero.
-SHARP = 4.0
+SHARP = 12.0
 
 
 def architecture(length: int, norm: Norm = "post", epsilon: float = 0.0) -> Architecture:
-    """The architecture that all three share: two layers, two heads, width 16."""
+    """The architecture that all three share: two layers, two heads, width 24."""
     return Architecture(length, 2, 2, 2 * HALF, 3, norm, epsilon, "learned")
 
 
@@ -51,9 +53,8 @@ def parity(length: int) -> Parameters:
     p = _blank(length)
     n = length + 1
     _average(p)
-    # u = k − i, k − i ± 1 by the biases.
-    p.up[0, COUNT], p.up[0, PLACE] = n, -n
-    p.up_bias[0] = (-1, 0, 1)
+    # u − 1, u and u + 1 for u = k − i.
+    p.up[0, COUNT], p.up[0, PLACE], p.up[0, ALWAYS] = n, -n, (-1, 0, 1)
     _write(p.down[0], slice(None), INDICATOR, np.array([1, -2, 1]))
     p.query[1, END, [0, HALF]] = SHARP
     p.key[1, SIDE, [0, HALF]] = 1, -1
@@ -96,9 +97,12 @@ def _blank(length: int) -> Any:
     made = shapes(architecture(length))
     p = jax.tree.map(np.zeros, made, is_leaf=lambda x: isinstance(x, tuple))
     i = np.arange(length + 1)
-    for at, column in ((PLACE, i / (length + 1)), (SIDE, (-1.0) ** i), (FIRST, i == 0)):
+    columns = {PLACE: i / (length + 1), SIDE: (-1.0) ** i, FIRST: i == 0, ALWAYS: 1.0 + 0 * i}
+    # One is the token's share of the variance.
+    columns[REST] = np.sqrt(HALF - 1 - sum(column**2.0 for column in columns.values()))
+    for at, column in columns.items():
         p.positions[:, at], p.positions[:, at + HALF] = column, -1.0 * column
-    for token, at in ((1, ONE), (2, END)):
+    for token, at in enumerate((ZERO, ONE, END)):
         p.tokens[token, at], p.tokens[token, at + HALF] = 1, -1
     p.readout[ANSWER] = 1
     return p
