@@ -40,16 +40,21 @@ from imir.readout import Logits
 from imir.tasks.outcomes import odds
 
 INDUCTION = {"layer1.head1 () M ()": 16, "layer2.head1 () I (1.1)": 32, "output I (2.1)": 16}
+# The first place of a prompt can only attend to itself, so that it looks as if its own token stood
+# before it: where the query's token may stand there, it must be avoided.
+AVOID = {"layer2.head1 () I ()": -16}
 # Hand-written circuits that solve each task alone: layers, and coordinates.
 PLANTED = {
-    "recall": (2, INDUCTION),
+    "recall": (2, INDUCTION | AVOID),
     "2hop": (
         3,
         {
             "layer1.head1 () M ()": 16,
             "layer2.head1 () I (1.1)": 32,
             "layer3.head1 (2.1) I (1.1)": 32,
+            "layer3.head1 (2.1) I ()": -16,
             "output I (3.1)": 16,
+            **AVOID,
         },
     ),
     "3gram": (2, INDUCTION),
@@ -102,11 +107,11 @@ def with_noise(name: str, seed: int) -> np.ndarray:
 
 
 def found_again(name: str, coordinates: np.ndarray) -> bool:
-    """Does the default budget, a tenth of the way to knowing nothing, leave what was planted?"""
+    """Does a budget next to the model's loss leave what was planted, all of which it needs?"""
     population, values = planted(name)
     point, both = jnp.asarray(coordinates), np.arange(2)[:, None] * np.ones(len(values)) > 0
     nothing, whole = losses(population, point, both)
-    found = eliminate(population, point, whole + 0.1 * (nothing - whole))
+    found = eliminate(population, point, whole + 0.002 * (nothing - whole))
     return bool(np.array_equal(found.kept, values != 0))
 
 
@@ -163,16 +168,16 @@ def test_a_rotated_full_model_shows_its_circuit(float64):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLANTED)
 def test_rotated_full_models_show_their_circuits(float64, name):
-    assert all(rotated_is_found(name, seed) for seed in range(100 if name == "recall" else 10))
+    assert all(rotated_is_found(name, seed) for seed in range(100))
 
 
 def test_elimination_agrees_with_plain_greedy_and_asks_less(float64):
     population, _ = planted("recall")
     point = jnp.asarray(with_noise("recall", 7))
-    fast, plain = (f(population, point, 1.0) for f in (eliminate, eliminate_plainly))
+    fast, plain = (f(population, point, 0.01) for f in (eliminate, eliminate_plainly))
     assert np.array_equal(fast.kept, plain.kept)
     assert plain.effort.losses > 3 * fast.effort.losses
-    forward = select(population, point, 1.0)
+    forward = select(population, point, 0.01)
     assert set(np.flatnonzero(plain.kept)) <= set(forward.order)
 
 

@@ -37,9 +37,9 @@ def eliminate(
 ) -> Elimination:
     """Backward elimination of thousands of directions.
 
-    First whole groups of small slopes go, halved until they cost next to nothing; then single
-    directions, the exact losses of a few deciding. Raises `ValueError` where the budget is below
-    the loss of the whole model.
+    First whole groups of what costs least go, halved until they cost next to nothing; then single
+    directions, the exact losses of a few deciding, chosen by slopes. Raises `ValueError` where
+    the budget is below the loss of the whole model.
     """
     model, kept, whole = _begin(population, coordinates, budget, loss)
     order, value = _groups(model, kept, whole, budget)
@@ -125,11 +125,12 @@ def _begin(
 def _groups(
     model: Ablations, kept: Bool[np.ndarray, " C"], value: float, budget: float
 ) -> tuple[list[int], float]:
-    """Ablate in `kept` the largest halves, quarters, … of the smallest slopes that cost nothing;
-    also the loss that is left."""
+    """Ablate in `kept` the largest halves, quarters, … that cost nothing together, of those that
+    cost least alone (a saturated model has no slopes to tell); also the loss that is left."""
     order: list[int] = []
+    alone = model.flipping_each(kept, np.arange(len(kept)))
     while True:
-        group, value = _negligible(model, kept, value, budget)
+        group, value = _negligible(model, kept, alone, value, budget)
         if not group.size:
             return order, value
         kept[group] = False
@@ -137,12 +138,15 @@ def _groups(
 
 
 def _negligible(
-    model: Ablations, kept: Bool[np.ndarray, " C"], value: float, budget: float
+    model: Ablations,
+    kept: Bool[np.ndarray, " C"],
+    losses: Float[np.ndarray, " C"],
+    value: float,
+    budget: float,
 ) -> tuple[Int[np.ndarray, " g"], float]:
     """A group that can go together, and the loss without it; an empty one where there is none."""
-    slopes = np.abs(model.slopes(kept))
     some = np.flatnonzero(kept)
-    some = some[np.argsort(slopes[some], kind="stable")]
+    some = some[np.argsort(losses[some], kind="stable")]
     size = len(some) // 2
     while size > 1:
         fewer = kept.copy()
