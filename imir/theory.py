@@ -246,7 +246,7 @@ def _gradient(task: Task, prompts: Prompts) -> Float[Array, " 3"]:
 
 
 def emergence_scaling(
-    blocks: Sequence[int] = (4, 8, 16, 32, 64, 128), loss: Loss = "squared_error"
+    blocks: Sequence[int] = (4, 8, 16, 32, 64, 128, 256), loss: Loss = "squared_error"
 ) -> Table:
     """The emergence time of the induction head against N (arXiv 2511.01033: Θ(N²)).
 
@@ -362,6 +362,6 @@ TABLES: dict[str, Callable[[], Table]] = {
     "suppression": suppression,
     "burstiness_gradient": burstiness_gradient,
     "emergence_squared_error": emergence_scaling,
-    "emergence_cross_entropy": partial(emergence_scaling, (4, 8, 16, 32, 64), "cross_entropy"),
+    "emergence_cross_entropy": partial(emergence_scaling, loss="cross_entropy"),
     "burstiness_speedup": burstiness_speedup,
 }

@@ -125,7 +125,7 @@ def test_emergence_scales_as_predicted(loss):
     found = emergence_scaling(loss=loss)
     assert found.passed
     if loss == "squared_error":
-        expected = [146.6, 247.2, 584.4, 1647.6, 5153.8, 17166.8]
+        expected = [146.6, 247.2, 584.4, 1647.6, 5153.8, 17166.8, 59403.8]
         assert found.column("time") == pytest.approx(expected, rel=1e-3)
 
 
