@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from fullmodel.checkpoint import arrays_of
 from fullmodel.confinement.own_basis import Network, Projection, project_own
-from fullmodel.mapping import AXES, OWN, Mapping, Place
+from fullmodel.mapping import AXES, OWN, Mapping, Place, Places
 from fullmodel.model import Transformer
 from imir.basis import Basis
 
@@ -38,7 +38,7 @@ def network_of(
 ) -> Network:
     """What coordinates are about, in float64; errors as in `coordinates_of`."""
     if isinstance(weights, Transformer):
-        return _assembled(_own_arrays(weights), basis, OWN)
+        return _network(weights, basis)
     if isinstance(weights, Arrays):
         return _assembled(weights, basis, _needed(mapping, "arrays"))
     path = Path(weights)
@@ -54,10 +54,14 @@ def _needed(mapping: Mapping | None, name: str) -> Mapping:
     return mapping
 
 
-def _own_arrays(model: Transformer) -> dict[str, np.ndarray]:
-    return {
-        place.array: np.asarray(getattr(model, name)[...]) for name, place in OWN.arrays.items()
-    }
+def _network(model: Transformer, basis: Basis) -> Network:
+    """A model of this package, of any architecture; norms and feed-forward layers are left out."""
+    names = ("tokens", "positions", "output_value", "merged", "readout")
+    parts = (np.asarray(getattr(model, name)[...], np.float64) for name in names)
+    tokens, positions, output_value, merged, readout = parts
+    ordinary = model.architecture.positions == "absolute"
+    places = _places(basis, "consecutive" if ordinary else "ring", len(positions))
+    return Network(tokens, positions[: len(places)], places, merged, output_value, tokens @ readout)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
@@ -93,7 +97,7 @@ def _assembled(arrays: Arrays[str, np.ndarray], basis: Basis, mapping: Mapping) 
         unembedding = tokens @ read["readout"]
     else:
         unembedding = _rows(read["unembedding"], "unembedding", basis, mapping)
-    places = _places(basis, mapping, len(read["positions"]))
+    places = _places(basis, mapping.places, len(read["positions"]))
     positions = read["positions"][: len(places)]
     return Network(tokens, positions, places, _scores(read, mapping), _writing(read), unembedding)
 
@@ -164,10 +168,10 @@ def _rows(found: Float[np.ndarray, "R d"], name: str, basis: Basis, mapping: Map
     return found[rows]
 
 
-def _places(basis: Basis, mapping: Mapping, rows: int) -> Int[np.ndarray, " p"]:
+def _places(basis: Basis, kind: Places, rows: int) -> Int[np.ndarray, " p"]:
     """Place of each row of the positions; rows beyond the task's blocks are left out."""
     K, slots = basis.positions.motif.size, basis.positions.copies
-    if mapping.places == "ring":
+    if kind == "ring":
         if rows != basis.positions.size:
             raise _wrong(f"{slots} · {K} rows of `positions`, a ring for each block", rows)
         return np.arange(rows)

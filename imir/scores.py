@@ -47,14 +47,34 @@ def probes(tie: Tie, task: Task, size: int, key: Key[Array, ""]) -> Probes:
 
     Raises `ValueError` for a task that has no query of either kind.
     """
+    icl, iwl = (
+        None if q is None else expectation("auto", tie, q[0], size, key, q[1])
+        for q in questions(task)
+    )
+    return _stack(icl, iwl, jnp.asarray(best_iwl(task)))
+
+
+def questions(task: Task) -> tuple[tuple[Task, Question] | None, tuple[Task, Question] | None]:
+    """What the ICL and the IWL score ask, and of which variant of the task.
+
+    `None` where there is nothing to ask, or too few tokens to ask it.
+    """
     common = [r.name for r in task.classes if r.name != "rare"]
     rare = len(common) < len(task.classes)
     asked = Question(True, "rare") if rare else Question(True, common[0], linked=False)
     contrary = {} if rare else {"variability": max(task.variability, 1e-9)}
-    icl = _probe(tie, task, {"context_fraction": 1.0, **contrary}, asked, size, key)
     known = Question(False, common[0], linked=True) if common else None
-    iwl = _probe(tie, task, {"context_fraction": 0.0}, known, size, key)
-    return _stack(icl, iwl, jnp.asarray(best_iwl(task)))
+    return (
+        _question(task, {"context_fraction": 1.0, **contrary}, asked),
+        _question(task, {"context_fraction": 0.0}, known),
+    )
+
+
+def _question(task: Task, changes, question: Question | None) -> tuple[Task, Question] | None:
+    try:
+        return None if question is None else (replace(task, **changes), question)
+    except ValueError:
+        return None
 
 
 @eqx.filter_jit
@@ -85,15 +105,6 @@ def best_iwl(task: Task, shape: Task | None = None) -> float:
     common = [r for r in (shape or task).classes if r.name != "rare"]
     q = min((unlinked(task.variability, relation) for relation in common), default=np.nan)
     return (1 - q) ** task.template.hops
-
-
-def _probe(tie, task, changes, question, size, key) -> Population | None:
-    """`None` where there is nothing to ask, or too few tokens to ask it."""
-    try:
-        task = replace(task, **changes)
-    except ValueError:
-        return None
-    return question and expectation("auto", tie, task, size, key, question)
 
 
 def scores(

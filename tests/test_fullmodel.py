@@ -148,7 +148,7 @@ def test_an_unknown_loss_is_refused():
 
 def test_weights_must_fit_the_frame():
     frame, weights = random_model(np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"readout of shape \(6, 6\)"):
+    with pytest.raises(ValueError, match=r"as readout an array of shape \(6, 6\)"):
         Transformer(frame, replace(weights, readout=weights.readout[:5]))
     with pytest.raises(ValueError, match=r"key_query .* dtype float64, but has .* float32"):
         Transformer(frame, replace(weights, key_query=weights.key_query.astype("float32")))

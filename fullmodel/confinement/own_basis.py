@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from fullmodel.frames import writings
 from imir.basis import Basis, Element
 from imir.flow.metric import orthogonal_groups
 
@@ -67,6 +68,16 @@ class Projection:
     defect: float
 
     @property
+    def shares(self) -> list[float]:
+        """The share explained of each head, of the output, and of all together."""
+        return [*self.explained.ravel().tolist(), self.explained_output, self.share]
+
+    @property
+    def chances(self) -> list[float]:
+        """What as many random directions would explain of each."""
+        return [*self.expected.ravel().tolist(), self.expected_output, self.expected_share]
+
+    @property
     def strange(self) -> bool:
         """Is the share explained near zero, or no more than chance?"""
         return self.share < max(LITTLE, 3 * self.expected_share)
@@ -89,7 +100,7 @@ class Projection:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """Coordinates of one matrix, its squared norm and the explained part; dimension of the span."""
 
     theta: Float[np.ndarray, " e"]
@@ -106,16 +117,16 @@ def project_own(basis: Basis, network: Network) -> Projection:
     to tell its tokens and places apart.
     """
     _check(basis, network)
-    F = _writings(basis, network)
+    F = writings(basis, network)
     D = np.linalg.pinv(F, rcond=CUTOFF).swapaxes(1, 2)
-    S = _selections(basis, network.places)
+    S = selections(basis, network.places)
     _check_rank(F[0], D[0], S)
     heads = [
         _head(basis, layer, head, W, S, D)
         for layer, matrices in enumerate(network.key_query, 1)
         for head, W in enumerate(matrices, 1)
     ]
-    return _together(basis, [*heads, _output(basis, network.unembedding, S, D)], _defect(F, D))
+    return together(basis, [*heads, _output(basis, network.unembedding, S, D)], defect(F, D))
 
 
 def _check(basis: Basis, network: Network) -> None:
@@ -139,15 +150,7 @@ def _check(basis: Basis, network: Network) -> None:
             raise ValueError(f"Argument `network` must be finite, but its {name} are not.")
 
 
-def _writings(basis: Basis, network: Network) -> Float[np.ndarray, "U N d"]:
-    """F_u = E V_uᵀ for every path, in the order of `Basis.paths`."""
-    rows = [np.concatenate([network.tokens, network.positions])]
-    for V in network.output_value:
-        rows += [F @ V[h].T for h in range(basis.heads) for F in list(rows)]
-    return np.stack(rows)
-
-
-def _selections(basis: Basis, places: Int[np.ndarray, " p"]) -> Float[np.ndarray, "S N N"]:
+def selections(basis: Basis, places: Int[np.ndarray, " p"]) -> Float[np.ndarray, "S N N"]:
     """Every selection on the tokens and on the places that are embedded."""
     first = basis.configuration.first(len(basis.classes))
     kept = np.append(np.arange(first), first + places)
@@ -164,28 +167,31 @@ def _check_rank(F: Float[np.ndarray, "N d"], D, S: Float[np.ndarray, "S N N"]) -
         )
 
 
-def _head(basis: Basis, layer: int, head: int, W, S, D) -> _Part:
-    U = len(basis.paths(layer))
-    D = D[:U]
-    places = _places(basis, [e for e in basis.elements if (e.layer, e.head) == (layer, head)])
-    flat = D.reshape(-1, D.shape[-1])
-    blocks = (flat @ W @ flat.T).reshape(U, len(D[0]), U, -1)
-    products = np.einsum("uivj,sij->usv", blocks, S, optimize=True)
-    overlaps = _overlaps(D)
-    return _least_squares(W, products, _gram(overlaps, S, overlaps), places)
+def _head(basis: Basis, layer: int, head: int, W, S, D) -> Part:
+    D = D[: len(basis.paths(layer))]
+    places = places_of(basis, [e for e in basis.elements if (e.layer, e.head) == (layer, head)])
+    P = overlaps(D)
+    return least_squares(W, products_of(W, D, D, S), gram_of(P, S, P), places)
 
 
-def _output(basis: Basis, unembedding, S, D) -> _Part:
+def products_of(W, D: Float[np.ndarray, "u N d"], Q: Float[np.ndarray, "v N d"], S):
+    """⟨D_uᵀ S Q_v, W⟩ for all u, S, v."""
+    flat, other = (x.reshape(-1, x.shape[-1]) for x in (D, Q))
+    blocks = (flat @ W @ other.T).reshape(len(D), D.shape[1], len(Q), -1)
+    return np.einsum("uivj,sij->usv", blocks, S, optimize=True)
+
+
+def _output(basis: Basis, unembedding, S, D) -> Part:
     """Logits are read off without a dual on their side: rows of S are the tokens themselves."""
     V, N = len(unembedding), D.shape[1]
-    places = _places(basis, [e for e in basis.elements if e.head is None])
+    places = places_of(basis, [e for e in basis.elements if e.head is None])
     rows = np.einsum("ta,vja->vtj", unembedding, D)
     products = np.einsum("vtj,stj->sv", rows, S[:, :V])[None]
     tokens = np.diag(np.arange(N) < V).astype(float)[None, None]
-    return _least_squares(unembedding, products, _gram(tokens, S, _overlaps(D)), places)
+    return least_squares(unembedding, products, gram_of(tokens, S, overlaps(D)), places)
 
 
-def _places(basis: Basis, elements: list[Element]) -> Int[np.ndarray, "e 3"]:
+def places_of(basis: Basis, elements: list[Element]) -> Int[np.ndarray, "e 3"]:
     """Where elements stand in a table (u, S, v)."""
     number = {path: i for i, path in enumerate(basis.paths(basis.layers + 1))}
     return np.array(
@@ -193,14 +199,14 @@ def _places(basis: Basis, elements: list[Element]) -> Int[np.ndarray, "e 3"]:
     ).reshape(-1, 3)
 
 
-def _overlaps(D: Float[np.ndarray, "U N d"]) -> Float[np.ndarray, "U U N N"]:
+def overlaps(D: Float[np.ndarray, "U N d"]) -> Float[np.ndarray, "U U N N"]:
     """D_u D_u'ᵀ without rounding: the identity and zeros in an orthonormal frame."""
     flat = D.reshape(-1, D.shape[-1])
     overlaps = (flat @ flat.T).reshape(*D.shape[:2], *D.shape[:2]).swapaxes(1, 2)
     return np.where(np.abs(overlaps) > ROUNDING * np.abs(overlaps).max(), overlaps, 0.0)
 
 
-def _gram(P, S: Float[np.ndarray, "S N N"], Q) -> Float[np.ndarray, "u S v u S v"]:
+def gram_of(P, S: Float[np.ndarray, "S N N"], Q) -> Float[np.ndarray, "u S v u S v"]:
     """⟨D_uᵀ S D_v, D_u'ᵀ S' D_v'⟩ = ⟨S, P_uu' S' Q_v'v⟩, from the overlaps of the two sides."""
     gram = np.zeros((len(P), len(S), len(Q), len(P), len(S), len(Q)))
     for u, w in np.argwhere(np.abs(P).max(axis=(2, 3)) > 0):
@@ -210,7 +216,7 @@ def _gram(P, S: Float[np.ndarray, "S N N"], Q) -> Float[np.ndarray, "u S v u S v
     return gram
 
 
-def _least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> _Part:
+def least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> Part:
     """Coordinates of W; directions that the model cannot write have coordinate zero."""
     kept = tuple(places.T)
     b, rows = products[kept], np.atleast_1d(np.ravel_multi_index(kept, products.shape))
@@ -221,10 +227,10 @@ def _least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> _Part:
         real = values > CUTOFF * most
         theta[group] = vectors[:, real] @ ((vectors[:, real].T @ b[group]) / values[real])
         rank += int(real.sum())
-    return _Part(theta, float(np.sum(W**2)), float(b @ theta), rank, W.size)
+    return Part(theta, float(np.sum(W**2)), float(b @ theta), rank, W.size)
 
 
-def _together(basis: Basis, parts: list[_Part], defect: float) -> Projection:
+def together(basis: Basis, parts: list[Part], defect: float) -> Projection:
     share, chance = (np.array(x) for x in zip(*map(_shares, parts), strict=True))
     shape = basis.layers, basis.heads
     square, rank, size = (sum(getattr(p, x) for p in parts) for x in ("square", "rank", "size"))
@@ -241,11 +247,11 @@ def _together(basis: Basis, parts: list[_Part], defect: float) -> Projection:
     )
 
 
-def _shares(part: _Part) -> tuple[float, float]:
+def _shares(part: Part) -> tuple[float, float]:
     return part.explained / part.square if part.square else 0.0, part.rank / part.size
 
 
-def _defect(F: Float[np.ndarray, "U N d"], D: Float[np.ndarray, "U N d"]) -> float:
+def defect(F: Float[np.ndarray, "U N d"], D: Float[np.ndarray, "U N d"]) -> float:
     """Sine of the angle between F Fᵀ and the projections P_u = F_u D_uᵀ on its diagonal blocks.
 
     Their inner product is ‖F‖², as P_u F_u = F_u.

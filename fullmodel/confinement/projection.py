@@ -42,6 +42,7 @@ def inner_products(basis: Basis, weights: Weights) -> Float[Array, " E"]:
     heads, output = _places(basis)
     S = jnp.asarray(basis.configuration.dense(basis.values), weights.readout.dtype)
     U, N, _ = _sizes(basis)
+    assert weights.key_query is not None
     blocks = weights.key_query.reshape(basis.layers, basis.heads, U, N, U, N)
     in_heads = jnp.einsum("lhuivj,sij->lhusv", blocks, S)
     in_output = jnp.einsum("ivj,sij->sv", weights.readout[:N].reshape(N, U, N), S)
@@ -79,6 +80,7 @@ def residual(basis: Basis, gradient: Weights) -> Float[Array, ""]:
 
 def _part_norms(given: Weights) -> Float[Array, " L+1"]:
     """Frobenius norm of each layer's key-query matrices, and of the readout."""
+    assert given.key_query is not None
     layers = jnp.sum(given.key_query**2, axis=(1, 2, 3))
     return jnp.sqrt(jnp.append(layers, jnp.sum(given.readout**2)))
 

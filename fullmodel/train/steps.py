@@ -31,11 +31,13 @@ def value_and_gradient(
 ) -> tuple[Float[Array, ""], Weights]:
     """Σ weight · loss over prompts and its gradient, at most `CHUNK` prompts at a time."""
     graph, params, fixed = nnx.split(model, nnx.Param, ...)
-    value, gradient = _value_and_gradient(graph, params, fixed, prompts, loss)
+    value, gradient = accumulated(graph, params, fixed, prompts, loss)
     return value, nnx.merge(graph, gradient, fixed).weights
 
 
-def _value_and_gradient(graph, params, fixed, prompts: Prompts, loss: str):
+def accumulated(graph, params, fixed, prompts: Prompts, loss: str):
+    """`value_and_gradient` of a model that `nnx.split` took apart."""
+
     def of(params, some: Prompts):
         return expected_loss(nnx.merge(graph, params, fixed), some, loss)
 
@@ -94,7 +96,7 @@ def _train(model, data, optimizer, steps: tuple[int, int], loss, keys) -> Traini
     def step(state, key):
         params, memory = state
         prompts = data if isinstance(data, Prompts) else data(key)
-        value, gradient = _value_and_gradient(graph, params, fixed, prompts, loss)
+        value, gradient = accumulated(graph, params, fixed, prompts, loss)
         update, memory = transform.update(gradient, memory, params)
         return (optax.apply_updates(params, update), memory), value
 
