@@ -43,13 +43,13 @@ def agreement(
     """Logits of both models, and the reduced θ-gradient against ⟨B_e, full gradient⟩."""
     tie, model = free(basis), at(basis, coefficients)
     seen = population.fixed(tie, prompts).at()
-    logits = _vocabulary_logits(tie, coefficients, prompts) - _logits(model, prompts)
+    logits = reduced_logits(tie, coefficients, prompts) - _logits(model, prompts)
     here = _theta_gradient(tie, coefficients, seen, loss)
     there = inner_products(basis, _gradient(model, prompts, loss)[1])
     return Agreement(*(float(jnp.max(jnp.abs(x))) for x in (logits, here - there)))
 
 
-_vocabulary_logits = jax.jit(reduced.vocabulary_logits, static_argnums=0, compiler_options=ONCE)
+reduced_logits = jax.jit(reduced.vocabulary_logits, static_argnums=0, compiler_options=ONCE)
 _logits = jax.jit(Transformer.__call__, compiler_options=ONCE)
 _theta_gradient = jax.jit(
     jax.grad(population.mean_loss, argnums=1), static_argnums=(0, 3), compiler_options=ONCE

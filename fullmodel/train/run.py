@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -30,7 +30,6 @@ from fullmodel.train.recipe import Recipe
 from fullmodel.train.saved import Saved, saved
 from fullmodel.train.steps import accumulated
 from imir.basis import Basis, basis_of
-from imir.prompts import Prompts
 from imir.tasks.outcomes import odds, sample
 from imir.tasks.task import Task
 
@@ -118,9 +117,11 @@ def run(setting: Setting, records: int = 20, out: Path | None = None, bar: bool 
     """
     steps = setting.recipe.steps
     every = -(-steps // max(1, records))
-    graph, params, fixed = nnx.split(setting.model(), nnx.Param, ...)
+    graph, *parts = nnx.split(setting.model(), nnx.Param, ...)
+    params, fixed = jax.device_put(parts, _devices(setting).everywhere)
     meter = meter_of(setting.task, setting.basis, nnx.merge(graph, params, fixed), setting.key(4))
-    state = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
+    start = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
+    state = jax.device_put(start, _devices(setting).everywhere)
     with saved(out, {**setting.as_dict(), "every": every}) as kept:
         state, losses, rows = kept.latest(state) or (state, [], [meter(0, setting.model())])
         with tqdm(total=steps, initial=int(state.step), unit="step", disable=not bar) as shown:
@@ -151,9 +152,8 @@ def _advance(
 
     def step(state: State, _) -> tuple[State, Float[Array, ""]]:
         prompts = sample(task, jax.random.fold_in(key, state.step), recipe.batch, chances)
-        value, gradient = accumulated(
-            graph, state.weights, fixed, _over_devices(prompts), recipe.loss
-        )
+        prompts = jax.lax.with_sharding_constraint(prompts, _devices(setting).in_parts)
+        value, gradient = accumulated(graph, state.weights, fixed, prompts, recipe.loss)
         update, memory = transform.update(gradient, state.memory, state.weights)
         weights = optax.apply_updates(state.weights, update)
         return State(state.step + 1, weights, memory), value
@@ -161,14 +161,20 @@ def _advance(
     return jax.lax.scan(step, state, length=count)
 
 
-def _over_devices(prompts: Prompts) -> Prompts:
-    """The prompts in equal parts on as many local devices as divide them."""
+class Devices(NamedTuple):
+    """Where a run's arrays are: the same on all devices, or in equal parts."""
+
+    everywhere: jax.sharding.NamedSharding
+    in_parts: jax.sharding.NamedSharding
+
+
+def _devices(setting: Setting) -> Devices:
+    """All local devices, or the first alone where they do not divide the batch."""
     devices = jax.local_devices()
-    if len(devices) == 1 or len(prompts) % len(devices):
-        return prompts
-    mesh = jax.sharding.Mesh(np.array(devices), "prompts")
-    split = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("prompts"))
-    return jax.lax.with_sharding_constraint(prompts, split)
+    used = devices if setting.recipe.batch % len(devices) == 0 else devices[:1]
+    mesh = jax.sharding.Mesh(np.array(used), "prompts")
+    whole, parts = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec("prompts")
+    return Devices(jax.sharding.NamedSharding(mesh, whole), jax.sharding.NamedSharding(mesh, parts))
 
 
 def _finite(losses: Float[np.ndarray, " T"], before: int, kept: Saved) -> list[float]:
