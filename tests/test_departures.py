@@ -8,8 +8,8 @@ from fullmodel.departures import batch_law, gradient_law, law_of, width_law
 
 
 def test_a_power_law_is_found_whatever_each_repeat_is_multiplied_by():
-    x, factors = np.array([1, 2, 4, 8]), np.array([1.0, 30.0])
-    found = law_of("", x, x[:, None] ** -0.7 * factors, -0.7)
+    x, factors = [1.0, 2.0, 4.0, 8.0], np.array([1.0, 30.0])
+    found = law_of("", x, np.array(x)[:, None] ** -0.7 * factors, -0.7)
     assert found.exponent == pytest.approx(-0.7, abs=1e-12)
     assert found.error < 1e-12
 

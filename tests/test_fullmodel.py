@@ -151,7 +151,7 @@ def test_weights_must_fit_the_frame():
     with pytest.raises(ValueError, match=r"as readout an array of shape \(6, 6\)"):
         Transformer(frame, replace(weights, readout=weights.readout[:5]))
     with pytest.raises(ValueError, match=r"key_query .* dtype float64, but has .* float32"):
-        Transformer(frame, replace(weights, key_query=weights.key_query.astype("float32")))
+        Transformer(frame, replace(weights, key_query=jnp.asarray(weights.key_query, "float32")))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -232,7 +232,7 @@ def test_training_is_momentum_on_the_gradient():
         W, R = W - 0.1 * m, R - 0.1 * r
     assert run.losses.shape == (4,)
     np.testing.assert_allclose(run.weights.readout[-1], R, atol=1e-14)
-    np.testing.assert_allclose(run.weights.key_query[-1], W, atol=1e-14)
+    np.testing.assert_allclose(np.asarray(run.weights.key_query)[-1], W, atol=1e-14)
     np.testing.assert_array_equal(model.weights.readout, weights.readout)
 
 
