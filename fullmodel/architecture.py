@@ -1,6 +1,6 @@
 """Which transformer: the theorem's by default, and each way in which people's depart from it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal, get_args, get_type_hints
 
 Embedding = Literal["exact", "sinusoidal", "gaussian", "learned"]
@@ -52,37 +52,37 @@ class Architecture:
         for name, choices in get_type_hints(Architecture).items():
             given, known = getattr(self, name), get_args(choices)
             if isinstance(given, str) and given not in known:
-                raise _wrong(name, f"one of {', '.join(known)}", given)
+                raise wrong(name, f"one of {', '.join(known)}", given)
         for name, least in (("layers", 1), ("heads", 1), ("feed_forward", 0)):
             if getattr(self, name) < least:
-                raise _wrong(name, f"at least {least}", getattr(self, name))
+                raise wrong(name, f"at least {least}", getattr(self, name))
         for name in ("width", "head_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise _wrong(name, "positive", getattr(self, name))
+                raise wrong(name, "positive", getattr(self, name))
         self._check_exact_parts()
         self._check_heads()
 
     def _check_exact_parts(self) -> None:
         if self.positions == "exact" and self.embedding != "exact":
-            raise _wrong("positions", f"inexact with {self.embedding} tokens", "exact")
+            raise wrong("positions", f"inexact with {self.embedding} tokens", "exact")
         if self.embedding != "exact" and self.width is None:
-            raise _wrong("width", f"given with {self.embedding} tokens", None)
+            raise wrong("width", f"given with {self.embedding} tokens", None)
         if self.stream == "concatenated" and self.output_value == "learned":
-            raise _wrong("output_value", "exact or orthogonal in a concatenated stream", "learned")
+            raise wrong("output_value", "exact or orthogonal in a concatenated stream", "learned")
 
     def _check_heads(self) -> None:
         factorised = self.key_query == "factorised"
         if self.positions == "rotary" and not factorised:
-            raise _wrong("key_query", "factorised with rotary positions", "merged")
+            raise wrong("key_query", "factorised with rotary positions", "merged")
         if self.head_size is not None and not factorised:
-            raise _wrong("head_size", "left out with merged heads", self.head_size)
+            raise wrong("head_size", "left out with merged heads", self.head_size)
         if factorised and self.head_size is None:
             if self.width is None:
-                raise _wrong("head_size", "given where `width` is not", None)
+                raise wrong("head_size", "given where `width` is not", None)
             if self.width % self.heads:
-                raise _wrong("heads", f"a divisor of the width {self.width}", self.heads)
+                raise wrong("heads", f"a divisor of the width {self.width}", self.heads)
         if self.positions == "rotary" and self.inner(self.width or 0) % 2:
-            raise _wrong("head_size", "even with rotary positions", self.inner(self.width or 0))
+            raise wrong("head_size", "even with rotary positions", self.inner(self.width or 0))
 
     @property
     def copies(self) -> int:
@@ -94,10 +94,7 @@ class Architecture:
         """Dimensions in which a factorised head compares queries with keys."""
         return self.head_size or width // self.heads
 
-    def as_dict(self) -> dict[str, object]:
-        """Options by name, ready for JSON."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
 
-
-def _wrong(name: str, wanted: str, given: object) -> ValueError:
+def wrong(name: str, wanted: str, given: object) -> ValueError:
+    """The error of an argument that must be something else."""
     return ValueError(f"Argument `{name}` must be {wanted}, but is {given}.")

@@ -8,7 +8,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +18,10 @@ from jaxtyping import Array, Float, Key
 from fullmodel.architecture import Architecture, Embedding
 from fullmodel.confinement.measures import reduced_logits
 from fullmodel.confinement.orbits import orbit_of, smallest
-from fullmodel.confinement.projection import off_span
+from fullmodel.confinement.projection import lifted, off_span
 from fullmodel.confinement.span import captured, span_of
 from fullmodel.frames import frame_of
 from fullmodel.model import Transformer
-from fullmodel.train.initial import lifted
 from fullmodel.train.recipe import Recipe
 from fullmodel.train.run import Setting, run
 from fullmodel.train.steps import value_and_gradient
@@ -54,10 +52,6 @@ class Law:
     exponent: float
     error: float
     expected: float | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
-        return dict(vars(self))
 
     def __str__(self) -> str:
         theory = "" if self.expected is None else f" (theory {self.expected:g})"

@@ -43,7 +43,7 @@ def exact_frame(basis: Basis) -> Frame:
     N, copies = basis.configuration.size, len(basis.paths(basis.layers + 1))
     embeddings = np.pad(_embeddings(basis), ((0, 0), (0, N * (copies - 1))))
     tokens, positions = np.split(embeddings, [basis.configuration.first(len(basis.classes))])
-    arrays = (jnp.asarray(x) for x in (tokens, positions, _output_values(basis)))
+    arrays = (jnp.asarray(x) for x in (tokens, positions, _copies(basis, N)))
     return Frame(*arrays, ring=basis.positions.motif.size)
 
 
@@ -140,10 +140,10 @@ def _maps(basis: Basis, architecture: Architecture, part: int, key) -> Float[Arr
     """Fresh copies, rotated ones, or random rotations of the whole stream."""
     L, H = architecture.layers, architecture.heads
     if architecture.output_value == "exact":
-        return jnp.asarray(np.kron(_steps(basis), np.eye(part)))
-    if architecture.stream == "additive":
-        return jax.random.orthogonal(key, part, (L, H))
+        return jnp.asarray(_copies(basis, part))
     rotations = jax.random.orthogonal(key, part, (L, H))
+    if architecture.stream == "additive":
+        return rotations
     return jnp.einsum("lhuv,lhij->lhuivj", _steps(basis), rotations).reshape(
         L, H, part * architecture.copies, -1
     )
@@ -166,9 +166,9 @@ def _together(basis: Basis) -> Bool[np.ndarray, "N N"]:
     return (orbit[:, None] == orbit) & (ring[:, None] == ring)
 
 
-def _output_values(basis: Basis) -> Float[np.ndarray, "L H d d"]:
-    """V^(ℓ,h) ⊗ 1: the same for every dimension of the embedding space."""
-    return np.kron(_steps(basis), np.eye(basis.configuration.size))
+def _copies(basis: Basis, part: int) -> Float[np.ndarray, "L H d d"]:
+    """V^(ℓ,h) ⊗ 1: the same for every dimension of an embedding space of so many."""
+    return np.kron(_steps(basis), np.eye(part))
 
 
 def _steps(basis: Basis) -> Float[np.ndarray, "L H U U"]:

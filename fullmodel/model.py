@@ -275,6 +275,12 @@ def expected_loss(
     return jnp.sum(prompts.weight.astype(each.dtype) * each)
 
 
+@jax.jit
+def right_answers(model: Transformer, prompts: Prompts) -> Float[Array, ""]:
+    """Σ weight · p(target), the mean probability of the right answer."""
+    return prompts.weight @ jnp.exp(-cross_entropy(model(prompts), prompts.target))
+
+
 def repeated(prompts: Prompts) -> tuple[Bool[Array, "P n"], Int[Array, "P n"]]:
     """Places whose token occurred before with the same token after it, and what follows each place.
 

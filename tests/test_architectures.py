@@ -10,10 +10,10 @@ import pytest
 from scipy.special import erf, softmax
 
 from fullmodel.architecture import Architecture
-from fullmodel.confinement import weights
+from fullmodel.confinement import lifted, weights
 from fullmodel.frames import exact_frame, frame_of
 from fullmodel.model import Transformer, expected_loss, repeated
-from fullmodel.train.initial import beside, generic, lifted, on_manifold
+from fullmodel.train.initial import beside, generic, on_manifold
 from imir.basis import basis_of
 from imir.prompts import Prompts
 from imir.tasks.outcomes import odds, sample

@@ -18,7 +18,7 @@ from fullmodel.bench.programs import Program, full, reduced
 from fullmodel.bench.steps import inner
 from fullmodel.bench.work import Work
 from fullmodel.frames import exact_frame
-from fullmodel.model import Transformer, Weights, cross_entropy
+from fullmodel.model import Transformer, Weights, right_answers
 from imir import population
 from imir.flow import Optimizer, inverse
 
@@ -103,9 +103,4 @@ def _reduced_score(work: Work) -> Callable[[Array], Array]:
 def _full_score(work: Work) -> Callable[[Weights], Array]:
     frame, asked = exact_frame(work.tie.basis), work.asked
     assert asked is not None
-
-    def score(weights: Weights) -> Array:
-        out = Transformer(frame, weights)(asked)
-        return asked.weight @ jnp.exp(-cross_entropy(out, asked.target))
-
-    return jax.jit(score)
+    return jax.jit(lambda weights: right_answers(Transformer(frame, weights), asked))

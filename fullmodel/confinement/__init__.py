@@ -13,6 +13,7 @@ from fullmodel.confinement.orbits import orbit_of, smallest
 from fullmodel.confinement.projection import (
     at,
     inner_products,
+    lifted,
     off_manifold,
     off_span,
     project,
@@ -30,6 +31,7 @@ __all__ = [
     "agreement",
     "at",
     "inner_products",
+    "lifted",
     "monte_carlo",
     "off_manifold",
     "off_span",

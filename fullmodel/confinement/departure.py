@@ -12,18 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, Int, Key
 
-from fullmodel.confinement.own_basis import Projection
+from fullmodel.confinement.own_basis import Projection, matrices_of
 from fullmodel.confinement.span import Span, captured, span_of
-from fullmodel.model import Transformer, cross_entropy
+from fullmodel.model import Transformer, right_answers
 from fullmodel.train.steps import value_and_gradient
 from fullmodel.weights import network_of
 from imir.basis import Basis
-from imir.prompts import Prompts
 from imir.scores import questions
 from imir.tasks.outcomes import odds, sample
 from imir.tasks.task import Task
@@ -75,14 +73,10 @@ class Departure:
 
 def departure_of(basis: Basis, rows: list[Row]) -> Departure:
     """The rows of a meter as arrays."""
-    heads = [
-        f"layer {layer + 1}, head {head + 1}"
-        for layer in range(basis.layers)
-        for head in range(basis.heads)
-    ]
+    matrices = *matrices_of(basis.layers, basis.heads), "all"
     columns = {key: np.array([row[key] for row in rows], float) for key in rows[0]}
     steps = columns.pop("step").astype(int)
-    return Departure(basis.names, (*heads, "output", "all"), steps, **columns)
+    return Departure(basis.names, matrices, steps, **columns)
 
 
 def meter_of(
@@ -103,7 +97,7 @@ def meter_of(
         loss, gradient = value_and_gradient(model, prompts)
         key_query, readout = _matrices(model)
         here = captured(span, key_query, readout)
-        icl, iwl = (np.nan if p is None else float(_right(model, p)) for p in asked)
+        icl, iwl = (np.nan if p is None else float(right_answers(model, p)) for p in asked)
         return {
             "step": step,
             "loss": float(loss),
@@ -144,9 +138,3 @@ def _of_gradient(span: Span, gradient, here: Projection) -> list[float]:
         return [np.nan] * len(here.shares)
     parts = (np.asarray(x, np.float64) for x in (gradient.key_query, gradient.readout))
     return captured(span, *parts).shares
-
-
-@jax.jit
-def _right(model: Transformer, prompts: Prompts) -> Float[Array, ""]:
-    """Mean probability of the right answer."""
-    return jnp.mean(jnp.exp(-cross_entropy(model(prompts), prompts.target)))

@@ -14,6 +14,7 @@ Shapes: `V` tokens, `p` places, `N` = V + p, `L` layers, `H` heads, `d` dimensio
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -83,20 +84,20 @@ class Projection:
         return self.share < max(LITTLE, 3 * self.expected_share)
 
     def __str__(self) -> str:
+        names = *matrices_of(*self.explained.shape), "all weights"
         rows = [
-            f"layer {i + 1}, head {h + 1}: {share:.4f} explained ({chance:.1e} by chance)"
-            for i, (shares, chances) in enumerate(zip(self.explained, self.expected, strict=True))
-            for h, (share, chance) in enumerate(zip(shares, chances, strict=True))
+            f"{name}: {share:.4f} explained ({chance:.1e} by chance)"
+            for name, share, chance in zip(names, self.shares, self.chances, strict=True)
         ]
-        rows.append(
-            f"output: {self.explained_output:.4f} explained ({self.expected_output:.1e} by chance)"
-        )
-        rows.append(
-            f"all weights: {self.share:.4f} explained ({self.expected_share:.1e} by chance)"
-        )
         if self.strange:
             rows.append("The basis of this task explains next to nothing of these weights.")
         return "\n".join([*rows, f"embedding: {self.defect:.2g} from orthonormal"])
+
+
+def matrices_of(layers: int, heads: int) -> tuple[str, ...]:
+    """Names of the heads' matrices, and of the output's."""
+    each = product(range(1, layers + 1), range(1, heads + 1))
+    return *(f"layer {layer}, head {head}" for layer, head in each), "output"
 
 
 @dataclass(frozen=True)

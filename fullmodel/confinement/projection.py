@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from fullmodel.frames import exact_frame
+from fullmodel.frames import Frame, exact_frame, writings
 from fullmodel.model import Transformer, Weights
 from imir.basis import Basis
 
@@ -24,16 +24,35 @@ from imir.basis import Basis
 @partial(jax.jit, static_argnums=0)
 def weights(basis: Basis, coefficients: Float[Array, " E"]) -> Weights:
     """Σ_e θ_e B_e: the full weights at a point of the manifold, in the coefficients' dtype."""
-    heads, output = _places(basis)
-    in_heads, in_output = jnp.split(coefficients, [len(heads)])
+    theta, readout = _tables(basis, coefficients)
     S = jnp.asarray(basis.configuration.dense(basis.values), coefficients.dtype)
-    U, N, d = _sizes(basis)
-    zeros = partial(jnp.zeros, dtype=coefficients.dtype)
-    theta = zeros((basis.layers, basis.heads, U, len(S), U)).at[tuple(heads.T)].set(in_heads)
-    readout = zeros((len(S), U)).at[tuple(output.T)].set(in_output)
+    _, N, d = _sizes(basis)
     key_query = jnp.einsum("lhusv,sij->lhuivj", theta, S).reshape(*theta.shape[:2], d, d)
     rows = jnp.einsum("sv,sij->ivj", readout, S).reshape(N, d)
-    return Weights(key_query, zeros((d, d)).at[:N].set(rows))
+    return Weights(key_query, jnp.zeros((d, d), rows.dtype).at[:N].set(rows))
+
+
+def lifted(basis: Basis, frame: Frame, coefficients: Float[Array, " E"]) -> Weights:
+    """W = Σ θ_e F_uᵀ S F_v and R = Σ θ_e F_∅ᵀ S F_v, with F_u the writings of path u.
+
+    On the exact frame these are the `weights` with these coordinates; on a random frame scores are
+    off by about 1/√d.
+    """
+    theta, readout = map(np.asarray, _tables(basis, coefficients))
+    F, S = writings(basis, frame), basis.configuration.dense(basis.values)
+    W = np.einsum("lhusv,sij,uia,vjb->lhab", theta, S, F, F, optimize=True)
+    R = np.einsum("sv,sij,ia,vjb->ab", readout, S, F[0], F, optimize=True)
+    return Weights(*(jnp.asarray(x, frame.tokens.dtype) for x in (W, R)))
+
+
+def _tables(basis: Basis, coefficients: Float[Array, " E"]):
+    """Coefficients in tables (ℓ, h, u, S, v) of the heads and (S, v) of the output."""
+    heads, output = _places(basis)
+    in_heads, in_output = jnp.split(coefficients, [len(heads)])
+    U, S = _sizes(basis)[0], len(basis.values)
+    zeros = partial(jnp.zeros, dtype=coefficients.dtype)
+    theta = zeros((basis.layers, basis.heads, U, S, U)).at[tuple(heads.T)].set(in_heads)
+    return theta, zeros((S, U)).at[tuple(output.T)].set(in_output)
 
 
 @partial(jax.jit, static_argnums=0)

@@ -15,7 +15,7 @@ from fullmodel.train.recipe import Recipe
 from fullmodel.train.run import Origin, Run, Setting, run
 from imir import plot
 from imir.cli.options import TaskOptions, folder, task_of
-from imir.cli.report import Report, save_report
+from imir.cli.report import Report, number, save_report
 from imir.solution import Solution
 
 
@@ -71,12 +71,12 @@ class Train(Recipe, Architecture, TaskOptions):
         data = {
             "steps": len(found.losses),
             "loss": float(d.loss[-1]),
-            "icl": _number(d.icl[-1]),
-            "iwl": _number(d.iwl[-1]),
+            "icl": number(d.icl[-1]),
+            "iwl": number(d.iwl[-1]),
             "icl_step": emergence(found),
             "predicted_icl_step": None if reduced is None else reduced.icl_time,
             "matrices": list(d.matrices),
-            **{name: [_number(x) for x in getattr(d, name)[-1]] for name in SHARES},
+            **{name: [number(x) for x in getattr(d, name)[-1]] for name in SHARES},
             "defect": float(d.defect[-1]),
             "coordinates": dict(zip(d.names, d.coordinates[-1].tolist(), strict=True)),
             "seconds": seconds,
@@ -113,15 +113,11 @@ def _text(data: dict[str, Any], reduced: Solution | None) -> str:
     return "\n".join([*lines, *data["files"]])
 
 
-def _number(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def _shown(step: float | None) -> str:
     return "none" if step is None else f"{step:.0f}"
 
 
 def _share(value: float | None) -> str:
-    return (
-        "—".rjust(10) if value is None else f"{value:10.4f}" if value > 1e-3 else f"{value:10.0e}"
-    )
+    if value is None:
+        return "—".rjust(10)
+    return f"{value:10.4f}" if value > 1e-3 else f"{value:10.0e}"

@@ -22,11 +22,16 @@ def coordinates(found: Departure, reduced: Solution | None, ax: Axes | None = No
             found.steps, found.coordinates[:, which], style, color=colour, label=found.names[which]
         )
         if reduced is not None:
-            here = np.interp(found.steps, reduced.times, reduced.coordinates[:, which])
-            ax.plot(found.steps, here, ls="", marker=".", ms=4, color=colour)
+            _dots(ax, found, reduced, reduced.coordinates[:, which], colour)
     ax.set(xlabel="steps", ylabel="coordinates (dots: reduced run)")
     ax.legend(frameon=False, fontsize="x-small")
     return ax
+
+
+def _dots(ax: Axes, found: Departure, reduced: Solution, values, colour: str) -> None:
+    """What the reduced run has at the records of the full one."""
+    here = np.interp(found.steps, reduced.times, values)
+    ax.plot(found.steps, here, ls="", marker=".", ms=4, color=colour)
 
 
 def shares(found: Departure, ax: Axes | None = None) -> Axes:
@@ -50,8 +55,7 @@ def learning(found: Departure, reduced: Solution | None, ax: Axes | None = None)
             continue
         ax.plot(found.steps, score, style, color=colour, label=name)
         if reduced is not None:
-            here = np.interp(found.steps, reduced.times, getattr(reduced, name.lower()))
-            ax.plot(found.steps, here, ls="", marker=".", ms=4, color=colour)
+            _dots(ax, found, reduced, getattr(reduced, name.lower()), colour)
     ax.set(xlabel="steps", ylabel="score (dots: reduced run)", ylim=(-0.03, 1.03))
     ax.legend(frameon=False, fontsize="small")
     return ax

@@ -18,6 +18,8 @@ from imir.ties import free
 
 # Prompts of the expectation, where all cannot be listed.
 PROMPTS = 256
+# Of the best possible ICL score, 1.
+HALF = 0.5
 
 
 def predicted(setting: Setting, start: Float[np.ndarray, " E"]) -> Solution | None:
@@ -43,15 +45,9 @@ def predicted(setting: Setting, start: Float[np.ndarray, " E"]) -> Solution | No
 
 def emergence(run: Run) -> float | None:
     """When the ICL score first passed half of the best possible, between two records."""
-    return _passed(run.departure.steps, run.departure.icl, 0.5)
-
-
-def _passed(steps, scores: Float[np.ndarray, " T"], level: float) -> float | None:
-    above = np.flatnonzero(scores > level)
+    steps, scores = run.departure.steps, run.departure.icl
+    above = np.flatnonzero(scores > HALF)
     if not len(above):
         return None
-    i = int(above[0])
-    if i == 0:
-        return float(steps[0])
-    share = (level - scores[i - 1]) / (scores[i] - scores[i - 1])
-    return float(steps[i - 1] + share * (steps[i] - steps[i - 1]))
+    around = slice(max(0, above[0] - 1), above[0] + 1)
+    return float(np.interp(HALF, scores[around], steps[around]))

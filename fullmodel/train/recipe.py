@@ -7,7 +7,9 @@ from typing import Literal, get_args
 import jax
 import optax
 
+from fullmodel.architecture import wrong
 from imir.flow import Optimizer
+from imir.population import Loss
 
 Name = Literal["sgd", "momentum", "adam", "adamw", "muon"]
 
@@ -37,7 +39,7 @@ class Recipe:
     """μ of momentum and muon, β₁ of Adam."""
     epsilon: float = 1e-8
     """ε of Adam."""
-    loss: Literal["cross_entropy", "squared_error"] = "cross_entropy"
+    loss: Loss = "cross_entropy"
     """What is minimised."""
     products: Literal["bfloat16"] | None = None
     """Numbers in matrix products; sums are in the precision of the weights."""
@@ -45,14 +47,14 @@ class Recipe:
     def __post_init__(self) -> None:
         if self.optimizer not in get_args(Name):
             known = ", ".join(get_args(Name))
-            raise _wrong("optimizer", f"one of {known}", self.optimizer)
+            raise wrong("optimizer", f"one of {known}", self.optimizer)
         for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("weight_decay", 0)):
             if not getattr(self, name) >= least:
-                raise _wrong(name, f"at least {least}", getattr(self, name))
+                raise wrong(name, f"at least {least}", getattr(self, name))
         if not 0 < self.learning_rate < float("inf"):
-            raise _wrong("learning_rate", "positive", self.learning_rate)
+            raise wrong("learning_rate", "positive", self.learning_rate)
         if self.warmup >= self.steps:
-            raise _wrong("warmup", f"less than the {self.steps} steps", self.warmup)
+            raise wrong("warmup", f"less than the {self.steps} steps", self.warmup)
 
     def rate(self) -> Callable | float:
         """The learning rate of each step."""
@@ -106,7 +108,3 @@ def _matrices(parameters):
         return optax.contrib.MuonDimensionNumbers(x.ndim - 2, x.ndim - 1)
 
     return jax.tree.map(of, parameters)
-
-
-def _wrong(name: str, wanted: str, given: object) -> ValueError:
-    return ValueError(f"Argument `{name}` must be {wanted}, but is {given}.")

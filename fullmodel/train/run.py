@@ -23,9 +23,10 @@ from tqdm import tqdm
 
 from fullmodel.architecture import Architecture
 from fullmodel.confinement.departure import Departure, departure_of, meter_of
+from fullmodel.confinement.projection import lifted
 from fullmodel.frames import frame_of
 from fullmodel.model import Transformer
-from fullmodel.train.initial import beside, generic, lifted, on_manifold
+from fullmodel.train.initial import beside, generic, on_manifold
 from fullmodel.train.recipe import Recipe
 from fullmodel.train.saved import Saved, saved
 from fullmodel.train.steps import accumulated
@@ -117,18 +118,19 @@ def run(setting: Setting, records: int = 20, out: Path | None = None, bar: bool 
     """
     steps = setting.recipe.steps
     every = -(-steps // max(1, records))
-    graph, *parts = nnx.split(setting.model(), nnx.Param, ...)
-    params, fixed = jax.device_put(parts, _devices(setting).everywhere)
-    meter = meter_of(setting.task, setting.basis, nnx.merge(graph, params, fixed), setting.key(4))
-    start = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
-    state = jax.device_put(start, _devices(setting).everywhere)
+    graph, params, fixed = nnx.split(setting.model(), nnx.Param, ...)
+    state = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
+    state, fixed = jax.device_put((state, fixed), _devices(setting).everywhere)
+    model = nnx.merge(graph, state.weights, fixed)
+    meter = meter_of(setting.task, setting.basis, model, setting.key(4))
     with saved(out, {**setting.as_dict(), "every": every}) as kept:
-        state, losses, rows = kept.latest(state) or (state, [], [meter(0, setting.model())])
+        state, losses, rows = kept.latest(state) or (state, [], [meter(0, model)])
         with tqdm(total=steps, initial=int(state.step), unit="step", disable=not bar) as shown:
             for count in _parts(int(state.step), steps, every):
                 state, new = _advance(graph, fixed, setting, state, count)
                 losses += _finite(np.asarray(new), int(state.step) - count, kept)
-                rows.append(meter(int(state.step), nnx.merge(graph, state.weights, fixed)))
+                model = nnx.merge(graph, state.weights, fixed)
+                rows.append(meter(int(state.step), model))
                 kept.save(int(state.step), state, losses, rows)
                 shown.update(count)
                 shown.set_postfix(loss=f"{losses[-1]:.4g}", icl=f"{rows[-1]['icl']:.3f}")

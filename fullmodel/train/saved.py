@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import jax
 import orbax.checkpoint as ocp
 
+from fullmodel.confinement.departure import Row
 from imir.phases.store import difference
 
 KEPT = 2
 
 State = TypeVar("State")
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from imir.cli.configuration import save_configuration
 from imir.cli.options import folder
 
@@ -23,6 +25,11 @@ class Command(Protocol):
     out: Path | None
 
     def report(self) -> Report: ...
+
+
+def number(value: Any) -> float | None:
+    """`None` for what is not finite: JSON has neither infinity nor NaN."""
+    return float(value) if np.isfinite(value) else None
 
 
 def save_report(command: Any, report: Report) -> Report:

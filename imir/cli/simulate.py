@@ -2,15 +2,14 @@
 
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import jax
-import numpy as np
 
 from imir import plot
 from imir.cli.configuration import save_configuration
 from imir.cli.options import flow_of, folder, precision, start_of_run, task_of, tie_of
-from imir.cli.report import Report
+from imir.cli.report import Report, number
 from imir.cli.training import TrainingOptions, trained
 from imir.flow import check
 from imir.population import expectation
@@ -43,8 +42,8 @@ class Simulate(TrainingOptions):
         data = {
             "coordinates": solution.final,
             "loss": float(solution.loss[-1]),
-            "icl_score": _number(solution.icl[-1]),
-            "iwl_score": _number(solution.iwl[-1]),
+            "icl_score": number(solution.icl[-1]),
+            "iwl_score": number(solution.iwl[-1]),
             "icl_time": solution.icl_time,
             "iwl_time": solution.iwl_time,
             "steps": solution.stats["steps"],
@@ -79,7 +78,3 @@ class Simulate(TrainingOptions):
         solution.to_xarray().to_netcdf(out / "solution.nc", engine="h5netcdf")
         figures = plot.save(plot.trajectory_figure(solution), str(out / "trajectory"))
         return [str(out / "solution.nc"), *figures, save_configuration(self, out)]
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if np.isfinite(value) else None

@@ -12,7 +12,7 @@ from fullmodel.boolean.blowup import Influences, blowup_bound, exponent, measure
 from fullmodel.boolean.command.options import RecognizerOptions
 from fullmodel.boolean.plot_blowup import blowup_figure
 from imir.cli.options import folder
-from imir.cli.report import Report, save_report
+from imir.cli.report import Report, number, save_report
 from imir.plot import save
 
 Found = dict[float, list[Influences]]
@@ -63,20 +63,15 @@ def _row(epsilon: float, runs: list[Influences]) -> dict[str, Any]:
     return {
         "epsilon": epsilon,
         "influence": [float(np.mean(r.influence)) for r in runs],
-        "influence_bound": [_number(np.median(r.bound)) for r in runs],
+        "influence_bound": [number(np.median(r.bound)) for r in runs],
         "influence_within": bool(all(np.all(r.largest <= r.bound) for r in runs)),
         "exponent": slope[0],
         "exponent_error": slope[1],
-        "blowup_median": _number(np.median(beta)),
-        "blowup_largest": _number(np.max(beta)),
-        "blowup_bound": _number(bound),
+        "blowup_median": number(np.median(beta)),
+        "blowup_largest": number(np.max(beta)),
+        "blowup_bound": number(bound),
         "blowup_within": bool(np.all(beta <= bound * (1 + 1e-5))),
     }
-
-
-def _number(value: Any) -> float | None:
-    """None where it is infinite: JSON has no infinity."""
-    return float(value) if np.isfinite(value) else None
 
 
 def _line(row: dict[str, Any]) -> str:
