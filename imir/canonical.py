@@ -8,7 +8,7 @@ attends to). Memorisation: δ (output: the query's associate). Rare and common c
 from collections.abc import Iterable
 from functools import cache
 
-from imir.basis import Element, basis_of
+from imir.basis import Basis, Element, basis_of
 from imir.tasks.task import Task
 from imir.ties import Tie
 
@@ -42,6 +42,21 @@ def canonical(task: Task) -> Tie:
     }
     kept = {name: found for name, found in members.items() if found}
     return Tie(basis, tuple(kept), tuple(kept.values()))
+
+
+def induction(basis: Basis) -> tuple[Element, ...]:
+    """The directions of α, β and γ in every head of two layers that could take a part of theirs."""
+    output = basis.layers + 1
+
+    def is_one(e: Element) -> bool:
+        selection, own = basis.selections[e.selection], not e.query_path
+        same = selection.name.split("[")[0] == "I"
+        if e.layer == 1:
+            return selection.shift == 1
+        one_head = own and same and [layer for layer, _ in e.key_path] == [e.layer - 1]
+        return one_head and e.layer in (2, output)
+
+    return tuple(e for e in basis.elements if is_one(e))
 
 
 def _find(elements: Iterable[Element], layer: int, query, key, symbols, basis) -> tuple[int, ...]:

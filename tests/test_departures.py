@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from fullmodel.departures import batch_law, gradient_law, law_of, width_law
+from fullmodel.depart.laws import batch_law, gradient_law, law_of, width_law
 
 
 def test_a_power_law_is_found_whatever_each_repeat_is_multiplied_by():

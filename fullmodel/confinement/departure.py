@@ -40,7 +40,8 @@ class Departure:
 
     `loss` in nats or squared logits, `icl` and `iwl` probabilities of the right answer, NaN where
     the task has no such query. The gradient's share is NaN where key-query matrices are factorised.
-    The last of the `M` shares is that of all matrices together. `defect` is the sine of the angle
+    The last of the `M` shares is that of all matrices together, whose Frobenius norm is `norm`, and
+    `distance` that of their movement. `defect` is the sine of the angle
     between the embedding's Gram matrix and that of an orthonormal frame.
     """
 
@@ -55,14 +56,16 @@ class Departure:
     movement: Float[np.ndarray, "T M"]
     gradient: Float[np.ndarray, "T M"]
     chance: Float[np.ndarray, "T M"]
+    norm: Float[np.ndarray, " T"]
+    distance: Float[np.ndarray, " T"]
     defect: Float[np.ndarray, " T"]
 
     def to_xarray(self) -> xr.Dataset:
         """Everything as a Dataset with named coordinates and units."""
         series = {"loss": "nats or squared logits", "icl": "probability", "iwl": "probability"}
+        series |= {"norm": "1", "distance": "1", "defect": "1"}
         data: dict[str, Any] = {
-            name: ("step", getattr(self, name), {"units": unit})
-            for name, unit in {**series, "defect": "1"}.items()
+            name: ("step", getattr(self, name), {"units": unit}) for name, unit in series.items()
         }
         data["coordinates"] = ("step", "coordinate"), self.coordinates, {"units": "1"}
         for name in SHARES:
@@ -97,6 +100,7 @@ def meter_of(
         loss, gradient = value_and_gradient(model, prompts)
         key_query, readout = _matrices(model)
         here = captured(span, key_query, readout)
+        moved = key_query - W, readout - R
         icl, iwl = (np.nan if p is None else float(right_answers(model, p)) for p in asked)
         return {
             "step": step,
@@ -105,9 +109,11 @@ def meter_of(
             "iwl": iwl,
             "coordinates": here.coefficients.tolist(),
             "weights": here.shares,
-            "movement": _of_movement(span, key_query - W, readout - R),
+            "movement": _of_movement(span, *moved),
             "gradient": _of_gradient(span, gradient, here),
             "chance": here.chances,
+            "norm": _norm(key_query, readout),
+            "distance": _norm(*moved),
             "defect": span.defect,
         }
 
@@ -126,6 +132,10 @@ def _span(basis: Basis, model: Transformer) -> Span:
 
 def _matrices(model: Transformer) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(model.merged, np.float64), np.asarray(model.readout[...], np.float64)
+
+
+def _norm(*matrices: np.ndarray) -> float:
+    return float(np.sqrt(sum(np.sum(x**2) for x in matrices)))
 
 
 def _of_movement(span: Span, key_query: np.ndarray, readout: np.ndarray) -> list[float]:

@@ -222,7 +222,7 @@ def least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> Part:
     kept = tuple(places.T)
     b, rows = products[kept], np.atleast_1d(np.ravel_multi_index(kept, products.shape))
     G = gram.reshape(products.size, -1)[np.ix_(rows, rows)]
-    theta, rank, most = np.zeros(len(b)), 0, float(np.max(np.diag(G)))
+    theta, rank, most = np.zeros(len(b)), 0, float(np.max(np.diag(G), initial=0))
     for group in orthogonal_groups(G):
         values, vectors = np.linalg.eigh(G[np.ix_(group, group)])
         real = values > CUTOFF * most
@@ -232,9 +232,9 @@ def least_squares(W, products, gram, places: Int[np.ndarray, "e 3"]) -> Part:
 
 
 def together(basis: Basis, parts: list[Part], defect: float) -> Projection:
-    share, chance = (np.array(x) for x in zip(*map(_shares, parts), strict=True))
+    share, chance = (np.array(x) for x in zip(*(share_of([p]) for p in parts), strict=True))
     shape = basis.layers, basis.heads
-    square, rank, size = (sum(getattr(p, x) for p in parts) for x in ("square", "rank", "size"))
+    all_shares = share_of(parts)
     return Projection(
         coefficients=np.concatenate([p.theta for p in parts]),
         names=basis.names,
@@ -242,14 +242,18 @@ def together(basis: Basis, parts: list[Part], defect: float) -> Projection:
         expected=chance[:-1].reshape(shape),
         explained_output=float(share[-1]),
         expected_output=float(chance[-1]),
-        share=sum(p.explained for p in parts) / square if square else 0.0,
-        expected_share=rank / size,
+        share=all_shares[0],
+        expected_share=all_shares[1],
         defect=defect,
     )
 
 
-def _shares(part: Part) -> tuple[float, float]:
-    return part.explained / part.square if part.square else 0.0, part.rank / part.size
+def share_of(parts: list[Part]) -> tuple[float, float]:
+    """What is explained of all together, and what as many random directions would explain."""
+    explained, square, rank, size = (
+        sum(getattr(p, x) for p in parts) for x in ("explained", "square", "rank", "size")
+    )
+    return explained / square if square else 0.0, rank / size
 
 
 def defect(F: Float[np.ndarray, "U N d"], D: Float[np.ndarray, "U N d"]) -> float:

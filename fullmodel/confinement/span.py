@@ -13,6 +13,7 @@ and places outnumber dimensions.
 Shapes as in `own_basis`; `E` elements.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +31,11 @@ from fullmodel.confinement.own_basis import (
     places_of,
     products_of,
     selections,
+    share_of,
     together,
 )
 from fullmodel.frames import writings
-from imir.basis import Basis
+from imir.basis import Basis, Element
 
 
 @dataclass(frozen=True)
@@ -66,22 +68,41 @@ def captured(
 
     A share is ‖Σ θ_e B_e‖²/‖W‖², and `expected` that of as many random directions.
     """
+    parts = _parts(span, key_query, readout, span.basis.elements)
+    return together(span.basis, parts, span.defect)
+
+
+def captured_by(
+    span: Span,
+    elements: Sequence[Element],
+    key_query: Float[np.ndarray, "L H d d"],
+    readout: Float[np.ndarray, "d d"],
+) -> tuple[float, float]:
+    """The share of all matrices together that some directions capture, and that of as many random
+    ones."""
+    return share_of(_parts(span, key_query, readout, elements))
+
+
+def _parts(span: Span, key_query, readout, elements: Sequence[Element]) -> list[Part]:
+    """Each head's, and the readout's."""
     heads = [
-        _part(span, span.F[:u], span.F[:u], W, gram, (layer, head))
+        _part(span, span.F[:u], span.F[:u], W, gram, _at(elements, layer, head))
         for layer, (u, gram, matrices) in enumerate(
             zip(_below(span.basis), span.grams, key_query, strict=False), 1
         )
         for head, W in enumerate(matrices, 1)
     ]
-    output = span.basis.layers + 1, None
-    last = _part(span, span.tokens, span.F, readout, span.grams[-1], output)
-    return together(span.basis, [*heads, last], span.defect)
+    output = _at(elements, span.basis.layers + 1, None)
+    return [*heads, _part(span, span.tokens, span.F, readout, span.grams[-1], output)]
 
 
-def _part(span: Span, query, key, W, gram, where: tuple[int, int | None]) -> Part:
-    elements = [e for e in span.basis.elements if (e.layer, e.head) == where]
+def _part(span: Span, query, key, W, gram, elements: list[Element]) -> Part:
     products = products_of(W, query, key, span.S)
     return least_squares(W, products, gram, places_of(span.basis, elements))
+
+
+def _at(elements: Sequence[Element], layer: int, head: int | None) -> list[Element]:
+    return [e for e in elements if (e.layer, e.head) == (layer, head)]
 
 
 def _below(basis: Basis) -> list[int]:

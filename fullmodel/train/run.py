@@ -120,14 +120,15 @@ def run(setting: Setting, records: int = 20, out: Path | None = None, bar: bool 
     every = -(-steps // max(1, records))
     graph, params, fixed = nnx.split(setting.model(), nnx.Param, ...)
     state = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
-    state, fixed = jax.device_put((state, fixed), _devices(setting).everywhere)
+    where = _devices(setting.recipe).everywhere
+    state, fixed, key = jax.device_put((state, fixed, setting.key(5)), where)
     model = nnx.merge(graph, state.weights, fixed)
     meter = meter_of(setting.task, setting.basis, model, setting.key(4))
     with saved(out, {**setting.as_dict(), "every": every}) as kept:
         state, losses, rows = kept.latest(state) or (state, [], [meter(0, model)])
         with tqdm(total=steps, initial=int(state.step), unit="step", disable=not bar) as shown:
             for count in _parts(int(state.step), steps, every):
-                state, new = _advance(graph, fixed, setting, state, count)
+                state, new = _advance(graph, fixed, setting.recipe, setting.task, key, state, count)
                 losses += _finite(np.asarray(new), int(state.step) - count, kept)
                 model = nnx.merge(graph, state.weights, fixed)
                 rows.append(meter(int(state.step), model))
@@ -146,15 +147,14 @@ def _parts(done: int, steps: int, every: int) -> Iterator[int]:
 
 @eqx.filter_jit
 def _advance(
-    graph, fixed, setting: Setting, state: State, count: int
+    graph, fixed, recipe: Recipe, task: Task, key: Key[Array, ""], state: State, count: int
 ) -> tuple[State, Float[Array, " count"]]:
     """The state after so many steps, and the loss before each."""
-    recipe, task = setting.recipe, setting.task
-    transform, chances, key = recipe.optax(), odds(task), setting.key(5)
+    transform, chances, devices = recipe.optax(), odds(task), _devices(recipe)
 
     def step(state: State, _) -> tuple[State, Float[Array, ""]]:
         prompts = sample(task, jax.random.fold_in(key, state.step), recipe.batch, chances)
-        prompts = jax.lax.with_sharding_constraint(prompts, _devices(setting).in_parts)
+        prompts = jax.lax.with_sharding_constraint(prompts, devices.in_parts)
         value, gradient = accumulated(graph, state.weights, fixed, prompts, recipe.loss)
         update, memory = transform.update(gradient, state.memory, state.weights)
         weights = optax.apply_updates(state.weights, update)
@@ -170,10 +170,10 @@ class Devices(NamedTuple):
     in_parts: jax.sharding.NamedSharding
 
 
-def _devices(setting: Setting) -> Devices:
+def _devices(recipe: Recipe) -> Devices:
     """All local devices, or the first alone where they do not divide the batch."""
     devices = jax.local_devices()
-    used = devices if setting.recipe.batch % len(devices) == 0 else devices[:1]
+    used = devices if recipe.batch % len(devices) == 0 else devices[:1]
     mesh = jax.sharding.Mesh(np.array(used), "prompts")
     whole, parts = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec("prompts")
     return Devices(jax.sharding.NamedSharding(mesh, whole), jax.sharding.NamedSharding(mesh, parts))

@@ -6,8 +6,9 @@
 - The *expected* gradient's part off the span falls with d at a rate that is measured, not assumed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +73,13 @@ def law_of(
     return Law(
         name, tuple(map(float, x)), tuple(rms), y.shape[1], float(slope), float(error), expected
     )
+
+
+def all_laws(bar: Callable[[Iterable], Iterable] = iter) -> list[Law]:
+    """Over batch size; over width, in both random embeddings, of logits and of the gradient."""
+    random: tuple[Embedding, ...] = ("gaussian", "sinusoidal")
+    of = [batch_law, *(partial(law, e) for law in (width_law, gradient_law) for e in random)]
+    return [law() for law in bar(of)]
 
 
 def batch_law(batches: Sequence[int] = BATCHES, repeats: int = 4, steps: int = 20) -> Law:
