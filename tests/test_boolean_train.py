@@ -1,5 +1,7 @@
 """Training on Boolean functions: exact evaluation, seeds side by side, and what is learned."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,23 @@ def test_training_learns_and_evaluates_on_every_string() -> None:
     assert np.array_equal(curves.learned, np.array(right) == 8)
     assert np.any(curves.learned)
     assert np.all(curves.distances[-1][curves.learned] == 0)
+
+
+def test_an_interrupted_run_goes_on_to_the_same_end(tmp_path) -> None:
+    schedule = Schedule(steps=6, batch=4, evaluations=3)
+
+    def stopping(parts):
+        yield from list(parts)[:1]
+        raise KeyboardInterrupt
+
+    run = partial(train, TINY, RULE, function("or", 3), schedule, 2)
+    with pytest.raises(KeyboardInterrupt):
+        run(progress=stopping, out=tmp_path)
+    resumed, whole = run(out=tmp_path), run()
+    assert np.array_equal(resumed.loss, whole.loss)
+    assert np.array_equal(resumed.parameters.tokens, whole.parameters.tokens)
+    with pytest.raises(ValueError, match="has function = or where this one has and"):
+        train(TINY, RULE, function("and", 3), schedule, 2, out=tmp_path)
 
 
 @pytest.mark.parametrize(

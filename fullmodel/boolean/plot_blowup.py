@@ -33,6 +33,9 @@ def influences(found: Mapping[float, Sequence[Influences]], ax: Axes | None = No
     ax.set(
         xscale="log", yscale="log", xlabel="length N", ylabel="influence of one bit on the logit"
     )
+    lengths = [r.architecture.length for r in next(iter(found.values()))]
+    ax.set_xticks(lengths, [str(N) for N in lengths])
+    ax.set_xticks([], minor=True)
     ax.legend(frameon=False, fontsize="small")
     return ax
 

@@ -3,12 +3,16 @@
 The loss is the logistic loss at the end token, log(1 + exp(−y logit(x))) in nats with y = ±1,
 averaged over uniformly drawn strings at every step, or over all 2^N. Each chunk of steps ends with
 an evaluation over every string: loss, accuracy, and the truth table, whose sensitivity profile is
-compared with the wanted one.
+compared with the wanted one. With a folder, a run is saved at each evaluation and goes on from
+there.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -30,6 +34,7 @@ from fullmodel.boolean.recognizer import (
     truth_table,
 )
 from fullmodel.boolean.sensitivity import average, sensitivity
+from fullmodel.train.saved import Row, saved
 
 # Strings in a batch that stands for all of them.
 ALL = 0
@@ -99,11 +104,12 @@ def train(
     seeds: int = 4,
     seed: int = 0,
     progress: Callable[[Iterable[int]], Iterable[int]] = iter,
+    out: Path | None = None,
 ) -> Curves:
-    """Train models of different seeds side by side.
+    """Train models of different seeds side by side; with `out` an interrupted run goes on.
 
     Raises `ValueError` where there is no exact truth table (N above 24), for a function of other
-    strings, and for less than one seed.
+    strings, for less than one seed, and for a folder that holds another run.
     """
     _check(architecture, function, seeds)
     keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(seeds))
@@ -113,14 +119,33 @@ def train(
     signs = signs_of(function)
     stops = np.linspace(0, schedule.steps, schedule.evaluations + 1).astype(int)
     stops = np.unique(stops)
-    found = [_evaluated(architecture, signs, state.parameters)]
-    for i in progress(range(len(stops) - 1)):
-        first, last = jnp.asarray(stops[i]), jnp.asarray(stops[i + 1])
-        state = _steps(architecture, schedule, signs, keys, state, first, last)
-        found.append(_evaluated(architecture, signs, state.parameters))
-    loss, accuracy, profiles = (np.array(part) for part in zip(*found, strict=True))
+    with saved(
+        out, _configuration(architecture, initialization, function, schedule, seeds, seed)
+    ) as kept:
+        first = _evaluated(architecture, signs, state.parameters)
+        state, _, rows = kept.latest(state) or (state, [], [first])
+        for i in progress(range(len(rows), len(stops))):
+            span = jnp.asarray(stops[i - 1]), jnp.asarray(stops[i])
+            state = _steps(architecture, schedule, signs, keys, state, *span)
+            rows.append(_evaluated(architecture, signs, state.parameters))
+            kept.save(int(stops[i]), state, [], rows)
+    found = {name: np.array([row[name] for row in rows]) for name in first}
     wanted = sensitivity(table(function), function.length).profile
-    return Curves(stops, loss, accuracy, profiles, wanted, state.parameters)
+    return Curves(stops, **found, wanted=wanted, parameters=state.parameters)
+
+
+def _configuration(
+    architecture: Architecture,
+    initialization: Initialization,
+    function: Function,
+    schedule: Schedule,
+    seeds: int,
+    seed: int,
+) -> dict[str, Any]:
+    """All that a run depends on."""
+    digest = hashlib.sha256(table(function).tobytes()).hexdigest()
+    options = {**asdict(architecture), **asdict(initialization), **asdict(schedule)}
+    return {**options, "function": function.name, "table": digest, "seeds": seeds, "seed": seed}
 
 
 def _check(architecture: Architecture, function: Function, seeds: int) -> None:
@@ -170,12 +195,14 @@ def _batch(architecture: Architecture, schedule: Schedule, key: Key[Array, ""]) 
     return jax.random.randint(key, (schedule.batch,), 0, strings).astype(jnp.uint32)
 
 
-def _evaluated(architecture: Architecture, signs: Array, parameters: Parameters):
-    """Loss, accuracy and profile of every seed, over all strings."""
+def _evaluated(architecture: Architecture, signs: Array, parameters: Parameters) -> Row:
+    """Loss, accuracy and profile of every seed, over all strings; ready for JSON."""
     loss = _losses(architecture, signs, parameters)
     words = truth_table(architecture, parameters).words
     right = unpacked(words, architecture.length) == np.asarray(signs > 0)
-    return np.asarray(loss), np.mean(right, 1), sensitivity(words, architecture.length).profile
+    profiles = sensitivity(words, architecture.length).profile
+    found = {"loss": loss, "accuracy": np.mean(right, 1), "profiles": profiles}
+    return {name: np.asarray(value).tolist() for name, value in found.items()}
 
 
 @partial(jax.jit, static_argnums=0)

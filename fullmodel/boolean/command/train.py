@@ -21,6 +21,8 @@ from imir.plot import save
 class Train(RecognizerOptions):
     """Train transformers of several seeds on a Boolean function, evaluated on all strings.
 
+    A run in --out is saved at each evaluation: interrupt it, run it again, and it goes on.
+
     Example: imir boolean train --function parity --length 8 --out parity
     """
 
@@ -46,7 +48,8 @@ class Train(RecognizerOptions):
         f, architecture = function(self.function, self.length), self.architecture(self.length)
         began = time.perf_counter()
         bar = partial(tqdm, file=sys.stderr, unit="evaluation")
-        curves = train(architecture, self.drawn(), f, schedule, self.seeds, self.seed, bar)
+        how = architecture, self.drawn(), f, schedule
+        curves = train(*how, self.seeds, self.seed, bar, self.out)
         seconds = time.perf_counter() - began
         files = []
         if self.out is not None:
