@@ -12,8 +12,11 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from fullmodel.architecture import Architecture
+from fullmodel.checkpoint import restore
 from fullmodel.confinement.own_basis import Projection
 from fullmodel.mapping import read_mapping
+from fullmodel.model import Transformer
 from fullmodel.weights import coordinates_of
 from imir import plot
 from imir.basis import basis_of
@@ -109,7 +112,10 @@ class Circuits(TrainingOptions):
     def _read(self, basis) -> Projection:
         assert self.weights is not None
         mapping = None if self.map is None else read_mapping(self.map)
-        found = coordinates_of(self.weights, basis, mapping)
+        model = restore(self.weights) if self.weights.is_dir() else self.weights
+        if isinstance(model, Transformer):
+            _attention_alone(model.architecture)
+        found = coordinates_of(model, basis, mapping)
         if found.strange:
             raise ValueError(
                 f"Argument `weights` must have learned this task, but its directions explain "
@@ -173,6 +179,17 @@ class Circuits(TrainingOptions):
 
     def _draw(self, circuit: Circuit, out: Path) -> list[str]:
         return plot.save(plot.circuit_figure(circuit), str(out / "circuit"))
+
+
+def _attention_alone(architecture: Architecture) -> None:
+    """Refuse what coordinates do not speak of."""
+    beyond = {"norm": "none", "feed_forward": 0}
+    other = [n for n, without in beyond.items() if getattr(architecture, n) != without]
+    other += ["rotary positions"] * (architecture.positions == "rotary")
+    if other:
+        raise ValueError(
+            f"Argument `weights` must be a model of attention alone, but has {' and '.join(other)}."
+        )
 
 
 def _reread(file: Path, training: str) -> Float[np.ndarray, " C"]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping as Arrays
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from safetensors.numpy import load_file
 
-from fullmodel.checkpoint import arrays_of
+from fullmodel.checkpoint import restore
 from fullmodel.confinement.own_basis import Network, Projection, project_own
 from fullmodel.mapping import AXES, OWN, Mapping, Place, Places
 from fullmodel.model import Transformer
@@ -43,7 +44,9 @@ def network_of(
         return _assembled(weights, basis, _needed(mapping, "arrays"))
     path = Path(weights)
     if path.is_dir():
-        return _assembled(arrays_of(path), basis, mapping or OWN)
+        if mapping is not None:
+            raise ValueError(f"Argument `map` must be left out with a checkpoint such as {path}.")
+        return _network(restore(path), basis)
     mapping = _needed(mapping, path.name)
     return _assembled(read_arrays(path), basis, mapping)
 
@@ -56,12 +59,10 @@ def _needed(mapping: Mapping | None, name: str) -> Mapping:
 
 def _network(model: Transformer, basis: Basis) -> Network:
     """A model of this package, of any architecture; norms and feed-forward layers are left out."""
-    names = ("tokens", "positions", "output_value", "merged", "readout")
-    parts = (np.asarray(getattr(model, name)[...], np.float64) for name in names)
-    tokens, positions, output_value, merged, readout = parts
+    arrays = {name: getattr(model, name)[...] for name in OWN.arrays if name != "key_query"}
     ordinary = model.architecture.positions == "absolute"
-    places = _places(basis, "consecutive" if ordinary else "ring", len(positions))
-    return Network(tokens, positions[: len(places)], places, merged, output_value, tokens @ readout)
+    mapping = replace(OWN, places="consecutive") if ordinary else OWN
+    return _assembled({**arrays, "key_query": model.merged}, basis, mapping)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

@@ -13,14 +13,20 @@ from conftest import small_basis
 from safetensors.numpy import save_file
 
 from fullmodel import confinement
+from fullmodel.architecture import Architecture
 from fullmodel.checkpoint import restore, save
 from fullmodel.confinement.own_basis import Network, project_own
 from fullmodel.mapping import Mapping, mapping_of, read_mapping
+from fullmodel.train.run import Setting
 from fullmodel.weights import coordinates_of, network_of
+from imir.basis import basis_of
+from imir.tasks.outcomes import odds, sample
+from imir.tasks.task import Task
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 BASIS = small_basis(2, 1)
+TASK = Task("recall", 3, rare_fraction=1.0, rare_vocabulary=7)
 LEARNED = """
 tokens = "embed"
 positions = "place"
@@ -152,11 +158,28 @@ def test_checkpoints_come_back_and_give_coordinates(tmp_path: Path):
     np.testing.assert_allclose(found.coefficients, random(), rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match=r"^Argument `path` must be a new folder, but .* exists.$"):
         save(tmp_path / "checkpoint", model)
+    with pytest.raises(ValueError, match=r"^Argument `map` must be left out with a checkpoint .*"):
+        coordinates_of(tmp_path / "checkpoint", BASIS, merged()[1])
     (tmp_path / "empty").mkdir()
     with pytest.raises(
         ValueError, match=r"^Argument `path` must be a checkpoint, but .* is none.$"
     ):
         restore(tmp_path / "empty")
+
+
+def test_checkpoints_hold_any_architecture(tmp_path: Path):
+    architecture = Architecture(
+        2, 2, 32, "learned", "absolute", "learned", key_query="factorised", norm="rms",
+        feed_forward=8,
+    )  # fmt: skip
+    model = Setting(TASK, architecture).model()
+    save(tmp_path / "checkpoint", model)
+    again = restore(tmp_path / "checkpoint")
+    assert again.architecture == architecture
+    prompts = sample(TASK, jax.random.key(0), 4, odds(TASK))
+    assert (again(prompts) == model(prompts)).all()
+    found = coordinates_of(tmp_path / "checkpoint", basis_of(TASK, 2, 2))
+    assert 0 < found.share < 1
 
 
 def merged() -> tuple[dict[str, np.ndarray], Mapping]:

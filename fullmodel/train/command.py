@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from fullmodel.architecture import Architecture, Embedding, OutputValue, Positions
+from fullmodel.checkpoint import save
 from fullmodel.confinement.departure import SHARES
 from fullmodel.train.plot import departure_figure
 from fullmodel.train.predicted import emergence, predicted
@@ -94,7 +95,10 @@ class Train(Recipe, Architecture, TaskOptions):
         )
         title = f"{found.setting.task}: {self.optimizer}, {self.layers} layers of {self.heads}"
         figure = departure_figure(found.departure, reduced, title)
-        return [str(out / "departure.nc"), *plot.save(figure, str(out / "departure"))]
+        if not (out / "model").exists():
+            save(out / "model", found.model)
+        files = out / "model", out / "departure.nc"
+        return [*map(str, files), *plot.save(figure, str(out / "departure"))]
 
 
 def _text(data: dict[str, Any], reduced: Solution | None) -> str:
