@@ -59,7 +59,9 @@ def attracted(found: Sequence[Attraction], relative: str, ax: Axes | None = None
         style = {"color": LINES[i], "ls": STYLES[i % len(STYLES)], "capsize": 2}
         ax.errorbar(steps, middle, bars, label=f"weight decay {one.decay:g}", **style)
     beside = {"of_start": "that at the start", "of_movement": "the way travelled"}[relative]
-    ax.set(xlabel="steps", ylabel=f"off-span norm over {beside}", yscale="log")
+    ax.set(xlabel="steps", ylabel=f"off-span norm over {beside}")
+    if relative == "of_movement":
+        ax.set_yscale("log")
     ax.legend(frameon=False, fontsize="small")
     return ax
 

@@ -6,9 +6,9 @@ depend on its number alone.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -118,25 +118,34 @@ def run(setting: Setting, records: int = 20, out: Path | None = None, bar: bool 
     """
     steps = setting.recipe.steps
     every = -(-steps // max(1, records))
-    graph, params, fixed = nnx.split(setting.model(), nnx.Param, ...)
-    state = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
-    where = _devices(setting.recipe).everywhere
-    state, fixed, key = jax.device_put((state, fixed, setting.key(5)), where)
-    model = nnx.merge(graph, state.weights, fixed)
+    state, advance, model_of = begun(setting)
+    model = model_of(state)
     meter = meter_of(setting.task, setting.basis, model, setting.key(4))
     with saved(out, {**setting.as_dict(), "every": every}) as kept:
         state, losses, rows = kept.latest(state) or (state, [], [meter(0, model)])
         with tqdm(total=steps, initial=int(state.step), unit="step", disable=not bar) as shown:
             for count in _parts(int(state.step), steps, every):
-                state, new = _advance(graph, fixed, setting.recipe, setting.task, key, state, count)
+                state, new = advance(state, count)
                 losses += _finite(np.asarray(new), int(state.step) - count, kept)
-                model = nnx.merge(graph, state.weights, fixed)
-                rows.append(meter(int(state.step), model))
+                rows.append(meter(int(state.step), model_of(state)))
                 kept.save(int(state.step), state, losses, rows)
                 shown.update(count)
                 shown.set_postfix(loss=f"{losses[-1]:.4g}", icl=f"{rows[-1]['icl']:.3f}")
-    model = nnx.merge(graph, state.weights, fixed)
-    return Run(setting, model, np.array(losses), departure_of(setting.basis, rows))
+    return Run(setting, model_of(state), np.array(losses), departure_of(setting.basis, rows))
+
+
+def begun(setting: Setting) -> tuple[State, Callable, Callable[[State], Transformer]]:
+    """The state of a run before its first step, and what happens to a state.
+
+    `advance(state, count)` are the state after so many steps and the loss before each, in one
+    jitted call; the last is the model of a state.
+    """
+    graph, params, fixed = nnx.split(setting.model(), nnx.Param, ...)
+    state = State(jnp.zeros((), int), params, setting.recipe.optax().init(params))
+    where = _devices(setting.recipe).everywhere
+    state, fixed, key = jax.device_put((state, fixed, setting.key(5)), where)
+    advance = partial(_advance, graph, fixed, setting.recipe, setting.task, key)
+    return state, advance, lambda state: nnx.merge(graph, state.weights, fixed)
 
 
 def _parts(done: int, steps: int, every: int) -> Iterator[int]:
