@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fullmodel import bench
+from fullmodel.bench.table import accelerated
 from imir.cli import run
 
 # Compiles for a minute.
@@ -33,7 +34,8 @@ def test_both_sides_compute_the_same(reported):
 
 def test_every_key_is_there(reported):
     data, _ = reported
-    assert set(data) == {"peaks", "steps", "runs"}
+    assert set(data) == {"peaks", "steps", "runs", "training"}
+    assert data["training"]["steps"] > 0
     assert set(data["peaks"]) == {"float64", "float32"}
     sizes = {"width", "vocabulary", "blocks", "prompts", "ratio"}
     for row in data["steps"]:
@@ -49,6 +51,16 @@ def test_a_full_model_that_does_not_fit_is_said_so():
     row = bench.Row("whole manifold", 4_000_080, 10**6, 3, 8, 30, side)
     assert row.ratio is None
     assert "does not fit" in bench.markdown(bench.Bench({"float64": 1e9}, (row,), ()))
+
+
+def test_an_accelerator_has_its_own_lines(reported):
+    data, _ = reported
+    rows = [row for row in data["steps"] if row["full"]]
+    confined = {"width": 12, "error": 0.0, "drift": 1e-15}
+    found = {"device": "card", "speeds": [data["training"]], "confinement": confined}
+    text = accelerated({**found, "reduced": rows})
+    assert text.startswith("On one card: drift off the manifold 1e-15 of the way at d = 12;")
+    assert f"d = {data['training']['width']}, 7 places" in text
 
 
 def test_the_table_stands_between_the_markers(reported):

@@ -1,5 +1,6 @@
 """The command `imir bench`."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from jax.experimental.compilation_cache.compilation_cache import reset_cache
 from tqdm import tqdm
 
 from fullmodel.bench.suite import QUICK, Suite, measure
-from fullmodel.bench.table import around, markdown, write
+from fullmodel.bench.table import accelerated, around, markdown, write
 from imir.cli.report import Report, save_report
 
 
@@ -39,10 +40,15 @@ class Bench:
             around(self.write)
         with jax.enable_x64(True), _compiling():
             found = measure(suite, lambda calls: iter(tqdm(calls, file=sys.stderr)))
-        text = markdown(found)
+        text = "\n\n".join([markdown(found), *self._accelerated()])
         if self.write is not None:
             write(self.write, text)
         return save_report(self, Report(text, found.as_dict()))
+
+    def _accelerated(self) -> list[str]:
+        """What stands in benchmarks/accelerator.json beside the file, if it is there."""
+        file = self.write and self.write.parent / "benchmarks" / "accelerator.json"
+        return [accelerated(json.loads(file.read_text()))] if file and file.exists() else []
 
 
 @contextmanager

@@ -5,9 +5,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+import jax
+
 from fullmodel.bench.runs import Limits, Run, race
 from fullmodel.bench.steps import Row, compare
 from fullmodel.bench.timing import peak
+from fullmodel.bench.training import Speed, setting_of, speed
 from fullmodel.bench.work import (
     Work,
     canonical_exact,
@@ -29,7 +32,7 @@ class Suite:
     `widths` are compared on the whole manifold and on the canonical coordinates. `vocabularies` and
     `blocks` add the number of prompts, which a slow full model limits. `races` add a
     learning rate, which grows with the vocabulary (the directions' squared norms do), and the steps
-    of the full run; the reduced one has `limit`.
+    of the full run; the reduced one has `limit`. `training` has a width, blocks and prompts.
     """
 
     widths: tuple[tuple[int, int], ...] = ((3, 12), (7, 24), (15, 48), (32, 92))
@@ -38,6 +41,7 @@ class Suite:
     races: tuple[tuple[int, int, float, int], ...] = (
         (3, 12, 1.0, 1000), (7, 24, 1.0, 1000), (15, 48, 5.0, 1000), (32, 91, 25.0, 10)
     )  # fmt: skip
+    training: tuple[int, int, int] = (256, 16, 128)
     prompts: int = 32
     repeats: int = 5
     least: float = 0.2
@@ -46,7 +50,9 @@ class Suite:
     limit: int = 1000
 
 
-QUICK = Suite(((3, 12),), (), (), ((3, 12, 1.0, 20),), 8, 2, 0.01, (512,), 64, 40)
+QUICK = Suite(
+    ((3, 12),), (), (), ((3, 12, 1.0, 20),), (32, 3, 8), 8, 2, 0.01, (512,), 64, 40
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,7 @@ class Bench:
     peaks: dict[str, float]
     steps: tuple[Row, ...]
     runs: tuple[Run, ...]
+    training: Speed | None = None
 
     def shares(self, row: Row) -> dict[str, float]:
         """What each side of a row reaches of the machine's peak."""
@@ -70,7 +77,9 @@ class Bench:
         rows = [
             {**asdict(row), "ratio": row.ratio, "shares": self.shares(row)} for row in self.steps
         ]
-        return {"peaks": self.peaks, "steps": rows, "runs": [asdict(run) for run in self.runs]}
+        runs = [asdict(run) for run in self.runs]
+        training = self.training and asdict(self.training)
+        return {"peaks": self.peaks, "steps": rows, "runs": runs, "training": training}
 
 
 Bar = Callable[[list[Any]], Iterator[Any]]
@@ -80,6 +89,7 @@ def measure(suite: Suite, bar: Bar) -> Bench:
     """All measurements of a suite in one run, in float64 unless a field says otherwise."""
     calls = [partial(_compare, suite, *case) for case in _cases(suite)]
     calls += [partial(_race, suite, *case) for case in suite.races]
+    calls.append(partial(_training, suite))
     found, peaks = [], []
     for call in bar(calls):
         # A shared machine has better and worse minutes, so its peak is measured all along.
@@ -87,7 +97,7 @@ def measure(suite: Suite, bar: Bar) -> Bench:
         found.append(call())
     best = {kind: max(x[kind] for x in peaks) for kind in PRECISIONS}
     rows = tuple(x for x in found if isinstance(x, Row))
-    return Bench(best, rows, tuple(x for x in found if isinstance(x, Run)))
+    return Bench(best, rows, tuple(x for x in found if isinstance(x, Run)), found[-1])
 
 
 def _compare(suite: Suite, name: str, make: Callable[[], Work]) -> Row:
@@ -113,3 +123,9 @@ def _canonical(blocks: int, vocabulary: int) -> Work:
 def _race(suite: Suite, blocks: int, vocabulary: int, rate: float, full_steps: int) -> Run:
     work = in_batches(in_context(blocks, vocabulary), suite.prompts, suite.batches)
     return race(work, Optimizer("momentum", rate), Limits(suite.limit, full_steps))
+
+
+def _training(suite: Suite) -> Speed:
+    width, blocks, batch = suite.training
+    with jax.enable_x64(False):
+        return speed(setting_of(width, blocks=blocks, batch=batch), 20, suite.repeats)

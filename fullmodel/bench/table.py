@@ -1,10 +1,12 @@
 """The benchmark as Markdown, and its place in a file."""
 
 from pathlib import Path
+from typing import Any
 
 from fullmodel.bench.runs import Run
 from fullmodel.bench.steps import Row, Side
 from fullmodel.bench.suite import Bench
+from fullmodel.bench.training import Speed
 
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 STEPS = (
@@ -29,7 +31,33 @@ def markdown(bench: Bench) -> str:
     """Both tables with what they mean."""
     steps = _table(STEPS, [_step(row, bench.shares(row)) for row in bench.steps])
     runs = _table(RUNS, [_run(run) for run in bench.runs])
-    return "\n\n".join([ABOUT, steps, RUNNING, runs])
+    training = [] if bench.training is None else [f"Training: {_speed(bench.training)}."]
+    return "\n\n".join([ABOUT, steps, RUNNING, runs, *training])
+
+
+def accelerated(found: dict[str, Any]) -> str:
+    """What `benchmarks/accelerator.py` measured."""
+    speeds = [f"- {_speed(Speed(**one))}" for one in found["speeds"]]
+    confined, rows = found["confinement"], found["reduced"]
+    ratios = [f"- {r['work']}, d = {r['width']:,}: {_times(_ratio(r))}" for r in rows]
+    return "\n".join([
+        f"On one {found['device']}: drift off the manifold {confined['drift']:.0e} of the way at "
+        f"d = {confined['width']:,}; a step of the full model over one of the reduced model, and "
+        "training:", "", *ratios, *speeds,
+    ])  # fmt: skip
+
+
+def _ratio(row: dict[str, Any]) -> float:
+    return row["full"]["seconds"] / row["reduced"]["seconds"]
+
+
+def _speed(found: Speed) -> str:
+    numbers = found.products or "float32"
+    return (
+        f"d = {found.width:,}, {found.places} places, {found.batch} prompts, {numbers}: "
+        f"{found.steps / found.bare:.0%} of the steps of a bare loop of the same matrix products, "
+        f"{found.share:.0%} of the peak"
+    )
 
 
 def _table(head: tuple[str, ...], rows: list[list[str]]) -> str:
