@@ -7,8 +7,8 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
-# More than a minute each, with several maps.
-LONG = ("02_phase_diagrams", "04_lottery")
+# More than a minute each, with several maps or runs.
+LONG = ("02_phase_diagrams", "04_lottery", "05_full_model")
 
 
 def marked(path: Path):
