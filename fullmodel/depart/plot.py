@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, ScalarFormatter
 
 from fullmodel.depart.adam import Confinement
 from fullmodel.depart.attraction import Attraction
@@ -29,6 +30,7 @@ def captured(rows: Sequence[Row], ax: Axes | None = None) -> Axes:
     ax.plot([r.chance for r in rows], places, "|", ms=9, color="0.4", label="random span")
     ax.set_yticks(places, [r.name for r in rows], fontsize="small")
     ax.set(xlabel="share of the movement (squared norm)", xlim=(-0.03, 1.03))
+    ax.margins(y=0.02)
     ax.invert_yaxis()
     ax.grid(axis="y", color="0.9")
     ax.legend(frameon=False, fontsize="small", loc="lower center", ncols=3, bbox_to_anchor=(0.4, 1))
@@ -87,6 +89,10 @@ def predictions(found: dict[str, Scatter], ax: Axes | None = None) -> Axes:
         ax.loglog(one.observed, one.predicted, MARKERS[i], ls="", **style)
     ends = ax.get_xlim()
     ax.plot(ends, ends, color="0.6", lw=1, zorder=0)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_minor_locator(LogLocator(subs=(2, 4, 6)))
+        axis.set_major_formatter(ScalarFormatter())
+        axis.set_minor_formatter(ScalarFormatter())
     ax.set(xlabel="steps to ICL, full run", ylabel="steps to ICL, reduced run")
     ax.legend(frameon=False, fontsize="small")
     return ax
