@@ -244,6 +244,15 @@ def test_words_and_roles(name, coordinate, words, kind):
     assert role(basis, element) == kind
 
 
+def test_words_know_where_heads_look():
+    basis = basis_of(Task("2hop"), 2, 1)
+    element = basis.elements[basis.names.index("output C (2.1)")]
+    for shift, place in ((0, "at the same place"), (1, "just before"), (-2, "2 places after")):
+        assert describe(basis, element, 1.0, {(2, 1): shift}) == (
+            f"output: predict the associate (C^1) of the token {place}, written by layer 2"
+        )
+
+
 def test_given_prompts_have_no_restricted_population(float64):
     population, _ = planted("recall")
     task, tie = population.task, population.tie

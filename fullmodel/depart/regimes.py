@@ -95,7 +95,7 @@ def _grid(setting: Setting) -> list[Setting]:
 
 def _task(rare: float, variability: float) -> Task:
     return Task(
-        "recall", 4, rare_fraction=rare, variability=variability, vocabulary=32, rare_vocabulary=32
+        "recall", 4, rare_fraction=rare, variability=variability, vocabulary=16, rare_vocabulary=16
     )
 
 

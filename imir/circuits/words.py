@@ -49,7 +49,7 @@ def _output(basis: Basis, element: Element, coordinate: float, shifts: Shifts) -
     token = _content(element.key_path, shifts, "the query's own token")
     if element.key_path:
         token = f"the {token}" if not token.startswith("what") else token
-    return f"output: {verb} {_relation(basis, name).format(token)}"
+    return f"output: {verb} {_relation(basis, name).format(token).rstrip(',')}"
 
 
 def _attend(element: Element, shift: int, coordinate: float, shifts: Shifts) -> str:
@@ -65,6 +65,8 @@ def _attend(element: Element, shift: int, coordinate: float, shifts: Shifts) -> 
 
 
 def _places(shift: int) -> str:
+    if not shift:
+        return "at the same place"
     side = "before" if shift > 0 else "after"
     return f"just {side}" if abs(shift) == 1 else f"{abs(shift)} places {side}"
 
