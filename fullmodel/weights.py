@@ -12,6 +12,7 @@ from safetensors.numpy import load_file
 
 from fullmodel.checkpoint import restore
 from fullmodel.confinement.own_basis import Network, Projection, project_own
+from fullmodel.confinement.span import captured, span_of
 from fullmodel.mapping import AXES, OWN, Mapping, Place, Places
 from fullmodel.model import Transformer
 from imir.basis import Basis
@@ -24,12 +25,19 @@ def coordinates_of(
 ) -> Projection:
     """Coordinates of a model by least squares in its own basis, and what share of it they explain.
 
-    `weights` are a model, a file (safetensors or `.npz`), a checkpoint of this package or arrays by
-    name. All but our own need a `mapping` (see `fullmodel.mapping`). Raises `ValueError` where an
-    array is missing, has a wrong shape or dtype or numbers that are not finite, and where the
-    embeddings' rank is too low.
+    `weights` are a model of this package or its checkpoint, whose coordinates are those of the span
+    that training keeps to (`confinement.span`); or a file (safetensors or `.npz`) or arrays by
+    name, read by what their scores are (`confinement.own_basis`), which need a `mapping` (see
+    `fullmodel.mapping`). The two are one where embeddings are orthonormal. Raises `ValueError`
+    where an array is missing, has a wrong shape or dtype or numbers that are not finite, and where
+    a file's embeddings have too low a rank.
     """
-    return project_own(basis, network_of(weights, basis, mapping))
+    network = network_of(weights, basis, mapping)
+    if isinstance(weights, Arrays) or (isinstance(weights, Path) and not weights.is_dir()):
+        return project_own(basis, network)
+    model = weights if isinstance(weights, Transformer) else restore(weights)
+    W, R = (np.asarray(x, np.float64) for x in (model.merged, model.readout[...]))
+    return captured(span_of(basis, network), W, R)
 
 
 def network_of(
@@ -59,10 +67,10 @@ def _needed(mapping: Mapping | None, name: str) -> Mapping:
 
 def _network(model: Transformer, basis: Basis) -> Network:
     """A model of this package, of any architecture; norms and feed-forward layers are left out."""
-    arrays = {name: getattr(model, name)[...] for name in OWN.arrays if name != "key_query"}
+    held = {name: getattr(model, name, None) for name in OWN.arrays} | {"key_query": model.merged}
+    arrays = {name: np.asarray(x[...]) for name, x in held.items() if x is not None}
     ordinary = model.architecture.positions == "absolute"
-    mapping = replace(OWN, places="consecutive") if ordinary else OWN
-    return _assembled({**arrays, "key_query": model.merged}, basis, mapping)
+    return _assembled(arrays, basis, replace(OWN, places="consecutive") if ordinary else OWN)
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

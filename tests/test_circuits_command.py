@@ -11,6 +11,7 @@ from fullmodel.circuits import Circuits
 from fullmodel.confinement import weights
 from fullmodel.frames import exact_frame
 from imir import Task, basis_of
+from imir.cli import run
 
 OPTIONS = {"blocks": 2, "rare_fraction": 1.0, "rare_vocabulary": 8}
 MAP = """
@@ -125,3 +126,18 @@ def test_training_is_kept_and_used_again(tmp_path):
     assert first["units"] == second["units"]
     with pytest.raises(ValueError, match="`out` must hold this training run"):
         Circuits(**OPTIONS, until=2e4, out=tmp_path).report()
+
+
+@pytest.mark.slow
+def test_a_trained_transformer_is_three_directions(tmp_path, capsys):
+    """Width 256, random embeddings, maps and weights, Adam: nothing is on the manifold at first."""
+    task = "--task recall --rare-fraction 1 --vocabulary 64 --rare-vocabulary 64"
+    train = f"train {task} --width 256 --optimizer adam --out {tmp_path}"
+    assert run(train.split()) == 0
+    capsys.readouterr()
+    assert run(f"circuits {task} --weights {tmp_path / 'model'} --json".split()) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [unit["name"] for unit in found["units"]] == [
+        "layer1.head1 () M ()", "layer2.head1 () I (1.1)", "output I (2.1)"
+    ]  # fmt: skip
+    assert found["projection"]["share"] > 0.8

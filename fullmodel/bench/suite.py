@@ -87,7 +87,7 @@ Bar = Callable[[list[Any]], Iterator[Any]]
 
 def measure(suite: Suite, bar: Bar) -> Bench:
     """All measurements of a suite in one run, in float64 unless a field says otherwise."""
-    calls = [partial(_compare, suite, *case) for case in _cases(suite)]
+    calls: list[Callable[[], Any]] = [partial(_compare, suite, *case) for case in _cases(suite)]
     calls += [partial(_race, suite, *case) for case in suite.races]
     calls.append(partial(_training, suite))
     found, peaks = [], []

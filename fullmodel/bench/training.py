@@ -91,10 +91,11 @@ def _bare(model: Transformer, weights: Weights, X: Float[Array, "P n d"], count:
 
 def _products(model: Transformer, weights: Weights, X: Float[Array, "P n d"]) -> Float[Array, ""]:
     """The matrix products of a forward pass, and a sum in place of the loss."""
-    product, L = model._product, len(weights.key_query)
+    product, W, L = model._product, weights.key_query, model.architecture.layers
+    assert W is not None
     for layer in range(L):
         rows = slice(-1, None) if layer == L - 1 else slice(None)
-        queries = product("pid,hde->pihe", X[:, rows], weights.key_query[layer])
+        queries = product("pid,hde->pihe", X[:, rows], W[layer])
         A = product("pihe,pje->pihj", queries, X)
         read = product("pihj,pje->pihe", A, X)
         X = X[:, rows] + product("pihe,hde->pid", read, model.output_value[...][layer])

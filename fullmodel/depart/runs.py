@@ -39,8 +39,18 @@ def over_seeds(setting: Setting, seeds: int) -> list[Setting]:
 def all_measured(
     settings: Sequence[Setting], out: Path | None = None, bar: Bar = iter
 ) -> list[xr.Dataset]:
-    """`measured` for each setting, in order."""
-    return [measured(setting, out) for setting in bar(settings)]
+    """`measured` for each setting, in order.
+
+    Compiled programs are dropped between runs that share none: those of some dozens of settings
+    would exhaust the memory maps of a process.
+    """
+    found, before = [], None
+    for setting in bar(settings):
+        if before is not None and replace(before, seed=setting.seed) != setting:
+            jax.clear_caches()
+        found.append(measured(setting, out))
+        before = setting
+    return found
 
 
 def measured(setting: Setting, out: Path | None = None) -> xr.Dataset:
