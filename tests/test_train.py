@@ -80,7 +80,7 @@ def test_a_run_does_not_depend_on_its_records():
 
 def test_a_run_goes_on_bit_for_bit(tmp_path):
     whole = run(SHORT, records=4)
-    with pytest.raises(KeyboardInterrupt), interrupting(after=2):
+    with pytest.raises(KeyboardInterrupt, match=r"the same command"), interrupting(after=2):
         run(SHORT, records=4, out=tmp_path)
     resumed = run(SHORT, records=4, out=tmp_path)
     np.testing.assert_array_equal(resumed.losses, whole.losses)

@@ -54,7 +54,10 @@ class Saved:
 
 @contextmanager
 def saved(out: Path | None, configuration: dict[str, Any]) -> Iterator[Saved]:
-    """The checkpoints in a folder; refuses those of a run with another configuration."""
+    """The checkpoints in a folder; refuses those of a run with another configuration.
+
+    An interruption says where they are.
+    """
     if out is None:
         yield Saved()
         return
@@ -62,7 +65,12 @@ def saved(out: Path | None, configuration: dict[str, Any]) -> Iterator[Saved]:
     folder = Path(out).absolute() / "checkpoints"
     with ocp.CheckpointManager(folder, options=options, metadata=configuration) as manager:
         _check(manager, configuration, folder)
-        yield Saved(manager)
+        try:
+            yield Saved(manager)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"interrupted; what was saved is in {folder}, and the same command goes on."
+            ) from None
         manager.wait_until_finished()
 
 

@@ -66,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
         check_folder(command.out)
         report = command.report()
     except KeyboardInterrupt as stop:
-        tqdm.write(f"imir: {stop or 'interrupted.'}", file=sys.stderr)
+        tqdm.write(f"imir: {str(stop) or 'interrupted.'}", file=sys.stderr)
         return 130
     except Exception as error:
         sentence = " ".join(str(error).split()) or type(error).__name__
