@@ -40,8 +40,11 @@ def lifted(basis: Basis, frame: Frame, coefficients: Float[Array, " E"]) -> Weig
     """
     theta, readout = map(np.asarray, _tables(basis, coefficients))
     F, S = writings(basis, frame), basis.configuration.dense(basis.values)
-    W = np.einsum("lhusv,sij,uia,vjb->lhab", theta, S, F, F, optimize=True)
-    R = np.einsum("sv,sij,ia,vjb->ab", readout, S, F[0], F, optimize=True)
+    L, H, N, flat = *theta.shape[:2], F.shape[1], F.reshape(-1, F.shape[-1])
+    blocks = np.tensordot(theta, S, (3, 0)).transpose(0, 1, 2, 4, 3, 5)
+    W = flat.T @ blocks.reshape(L, H, len(flat), len(flat)) @ flat
+    rows = np.tensordot(readout, S, (0, 0)).swapaxes(0, 1)
+    R = F[0].T @ rows.reshape(N, len(flat)) @ flat
     return Weights(*(jnp.asarray(x, frame.tokens.dtype) for x in (W, R)))
 
 
