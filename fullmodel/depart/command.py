@@ -50,8 +50,8 @@ class Depart:
     """
 
     parts: tuple[Part, ...] = ("table", "laws")
-    """What is measured. On two cores and with one seed the table takes some ten minutes, each other
-    part less."""
+    """What is measured. On two cores and with one seed table, regimes and replication take some
+    ten minutes each, the other parts less."""
     seeds: int = 1
     """Runs of each setting."""
     out: Path | None = None
