@@ -50,8 +50,8 @@ class Depart:
     """
 
     parts: tuple[Part, ...] = ("table", "laws")
-    """What is measured. On two cores and with one seed table, regimes and replication take some
-    ten minutes each, the other parts less."""
+    """What is measured. On two cores and with one seed the table and regimes take some ten
+    minutes each, replication longer than half an hour, the other parts less."""
     seeds: int = 1
     """Runs of each setting."""
     out: Path | None = None
