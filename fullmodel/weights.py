@@ -32,12 +32,21 @@ def coordinates_of(
     where an array is missing, has a wrong shape or dtype or numbers that are not finite, and where
     a file's embeddings have too low a rank.
     """
-    network = network_of(weights, basis, mapping)
-    if isinstance(weights, Arrays) or (isinstance(weights, Path) and not weights.is_dir()):
+    opened = _opened(weights, mapping)
+    network = network_of(opened, basis, mapping)
+    if not isinstance(opened, Transformer):
         return project_own(basis, network)
-    model = weights if isinstance(weights, Transformer) else restore(weights)
-    W, R = (np.asarray(x, np.float64) for x in (model.merged, model.readout[...]))
+    W, R = (np.asarray(x, np.float64) for x in (opened.merged, opened.readout[...]))
     return captured(span_of(basis, network), W, R)
+
+
+def _opened(weights: Path | Arrays[str, np.ndarray] | Transformer, mapping: Mapping | None):
+    """The model of a checkpoint; anything else as it is."""
+    if isinstance(weights, Arrays | Transformer) or not Path(weights).is_dir():
+        return weights
+    if mapping is not None:
+        raise ValueError(f"Argument `map` must be left out with a checkpoint such as {weights}.")
+    return restore(weights)
 
 
 def network_of(
@@ -46,15 +55,12 @@ def network_of(
     mapping: Mapping | None = None,
 ) -> Network:
     """What coordinates are about, in float64; errors as in `coordinates_of`."""
+    weights = _opened(weights, mapping)
     if isinstance(weights, Transformer):
         return _network(weights, basis)
     if isinstance(weights, Arrays):
         return _assembled(weights, basis, _needed(mapping, "arrays"))
     path = Path(weights)
-    if path.is_dir():
-        if mapping is not None:
-            raise ValueError(f"Argument `map` must be left out with a checkpoint such as {path}.")
-        return _network(restore(path), basis)
     mapping = _needed(mapping, path.name)
     return _assembled(read_arrays(path), basis, mapping)
 
