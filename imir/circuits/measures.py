@@ -33,15 +33,19 @@ def measured(
     """Expected loss and accuracy of the model with each row of coordinates."""
     room = max(len(population.tie.names) + 1, len(points))
     filled = np.pad(points, ((0, room - len(points)), (0, 0)))
-    return np.asarray(_measured(population, jnp.asarray(filled), loss))[: len(points)]
+    return np.asarray(_measured(population, jnp.asarray(filled), jnp.asarray(len(points)), loss))[
+        : len(points)
+    ]
 
 
 @eqx.filter_jit
-def _measured(population: Population, points, loss: Loss) -> Float[Array, "M 2"]:
+def _measured(population: Population, points, count, loss: Loss) -> Float[Array, "M 2"]:
+    """The first `count` of the points, so that one program serves any number of them."""
     tie, seen = population.tie, population.at()
 
-    def at(point):
-        out = logits(tie, point, seen)
-        return jnp.stack([seen.weight @ LOSSES[loss](out), seen.weight @ accuracy(out)])
+    def at(i, found):
+        out = logits(tie, points[i], seen)
+        values = jnp.stack([seen.weight @ LOSSES[loss](out), seen.weight @ accuracy(out)])
+        return found.at[i].set(values)
 
-    return jax.lax.map(at, points)
+    return jax.lax.fori_loop(0, count, at, jnp.zeros((len(points), 2), points.dtype))
