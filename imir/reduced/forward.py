@@ -58,11 +58,11 @@ def _rows(tie: Tie, theta, kernels: Kernels) -> Float[Array, "A U n"]:
 
 def _last_rows(tie: Tie, theta, kernels: Kernels) -> Float[Array, "U n"]:
     """The same for one sight, of fewer layers than `DEEP`."""
-    L, n = tie.basis.layers, kernels.orbits.shape[-2]
-    below = [[_first(c, B, kernels) for c, B in _coefficients(tie, theta, 1)]] * (L - 1)
-    x = _down(jnp.eye(n, dtype=theta.dtype)[-1:], below)
-    last = [_attention(c, B, kernels, x, below) for c, B in _coefficients(tie, theta, L)]
-    return jnp.concatenate([x, *(_down(row, below) for row in last)])[:, 0]
+    *below, last = [_coefficients(tie, theta, layer + 1) for layer in range(tie.basis.layers)]
+    heads = [_first(c, B, kernels) for layer in below for c, B in layer]
+    x = _down(jnp.eye(kernels.orbits.shape[-2], dtype=theta.dtype)[-1:], heads)
+    rows = [_attention(c, B, kernels, x, heads) for c, B in last]
+    return jnp.concatenate([x, *(_down(row, heads) for row in rows)])[:, 0]
 
 
 def _first(c, B, kernels) -> Attention | Float[Array, "n n"]:
@@ -71,9 +71,9 @@ def _first(c, B, kernels) -> Attention | Float[Array, "n n"]:
     return dense(A) if all_are_near(kernels) else A
 
 
-def _attention(c, B, kernels, x: Float[Array, "U i n"], below) -> Float[Array, "i n"]:
+def _attention(c, B, kernels, x: Float[Array, "U i n"], heads: Heads) -> Float[Array, "i n"]:
     """Rows of causal softmax(Σ_{u,v} A_u (Σ_S c_{uSv} K_S) A_vᵀ), from x_u = x A_u."""
-    score = _up(through(c, B, x, kernels), below)
+    score = _up(through(c, B, x, kernels), heads)
     causal = jnp.tril(jnp.ones((x.shape[-1],) * 2, bool))[-x.shape[1] :]
     return jax.nn.softmax(jnp.where(causal, score, -jnp.inf), axis=-1)
 
@@ -89,21 +89,14 @@ def _coefficients(tie: Tie, theta, layer: int) -> list[tuple[Array, Array]]:
     return [(theta[jnp.asarray(_table(tie, here, paths, kernels, paths))], B) for here in terms]
 
 
-def _down(x: Float[Array, "i n"], below: Sequence[Heads]) -> Float[Array, "U i n"]:
-    """x A_u for every path u through these layers, in the order of `Basis.paths`."""
-    rows = x[None]
-    for heads in reversed(below):
-        through_heads = [left(rows, A) for A in heads]
-        rows = jnp.stack([rows, *through_heads], axis=1).reshape(-1, *x.shape)
-    return rows
+def _down(x: Float[Array, "i n"], heads: Heads) -> Float[Array, "U i n"]:
+    """x A_u for every path u of at most one of these heads, in the order of `Basis.paths`."""
+    return jnp.stack([x, *(left(x, A) for A in heads)])
 
 
-def _up(x: Float[Array, "V i n"], below: Sequence[Heads]) -> Float[Array, "i n"]:
-    """Σ_v x_v A_vᵀ over the paths v through these layers."""
-    for heads in below:
-        rows = x.reshape(-1, len(heads) + 1, *x.shape[1:])
-        x = rows[:, 0] + sum(right(rows[:, h + 1], A) for h, A in enumerate(heads))
-    return x[0]
+def _up(x: Float[Array, "V i n"], heads: Heads) -> Float[Array, "i n"]:
+    """Σ_v x_v A_vᵀ over the same paths."""
+    return x[0] + sum(right(row, A) for row, A in zip(x[1:], heads, strict=True))
 
 
 def _table(tie: Tie, terms: list[Term], us, kernels, vs) -> Int[np.ndarray, "U K V"]:
